@@ -5,7 +5,10 @@ GW-8, GW-2, GW-3, RCL-1.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from perdure.events import CompactionDone, PrefixMoved
 from perdure.gateway.recall import MOST_ROUNDS
 from perdure.gateway.requests import ClientRequest, client_session
 from perdure.settings import Settings
-from perdure.testing import FakeUpstream, ModelRules, say, thinking, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, say, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
 COMMAND = re.compile(r"`perdure recall (session-\w+) X`")
@@ -82,32 +85,37 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
 
 CODE = re.compile(r"QX-\d{4}")
 QUESTION = "Which entry code has the vault of Lisbon?"
-WIRES = [("anthropic", False), ("anthropic", True), ("openai", False), ("openai", True)]
+WIRES = [(wire, is_stream) for wire in ("anthropic", "openai", "responses") for is_stream in (False, True)]
 
 
 class Obedient(FakeUpstream):
     """A model that reads a file when it is told to look, and recalls what it is asked for and doesn't see."""
 
     thinks = True
+    asked = ""  # what its person said last
+    server: FakeServer
 
-    def respond(self, body: bytes, *, reply: Any = None, session: str | None = None) -> Any:
-        asked = msgspec.json.decode(body)
-        last = asked["messages"][-1]["content"]
-        text = last if isinstance(last, str) else msgspec.json.encode(last).decode()
-        results = [] if isinstance(last, str) else [b for b in last if b["type"] == "tool_result"]
+    def reply_to(self, request: Any) -> Any:
+        asked = msgspec.json.decode(self.server.received[-1].body)
+        said = asked.get("messages") or asked["input"]
+        results = list(itertools.takewhile(is_result, reversed(said)))
+        thought = [thinking("hm")] if self.thinks else []
         if results:
-            found = CODE.search(text)
-            thought = [thinking("there it is")] if self.thinks else []
-            reply = say(*thought, f"The code is {found[0]}." if found else "I have read it.")
-        elif QUESTION in text:
-            recalls = [t["name"] for t in asked["tools"] if "no longer in view" in t.get("description", "")]
+            found = CODE.search(msgspec.json.encode(results).decode())
+            return say(*thought, f"The code is {found[0]}." if found else "I have read it.")
+        if QUESTION in self.asked:
+            tools = [tool.get("function", tool) for tool in asked["tools"]]
+            recalls = [tool["name"] for tool in tools if "no longer in view" in tool.get("description", "")]
             call = tool_use(recalls[-1], {"query": "vault Lisbon entry code"})
-            also = [tool_use("Read", {"file_path": "now.py"})] if "besides" in text else []
-            thought = [thinking("not in view")] if self.thinks else []
-            reply = say(*thought, "Let me look that up.", call, *also)
-        elif "Look at" in text:
-            reply = say("Reading.", tool_use("Read", {"file_path": "file.py"}))
-        return super().respond(body, reply=reply, session=session)
+            also = [tool_use("Read", {"file_path": "now.py"})] if "besides" in self.asked else []
+            return say(*thought, "Let me look that up.", call, *also)
+        return say("Reading.", tool_use("Read", {"file_path": "file.py"})) if "Look at" in self.asked else None
+
+
+def is_result(said: dict[str, Any]) -> bool:
+    content = said.get("content")
+    is_block = isinstance(content, list) and content[0]["type"] == "tool_result"
+    return is_block or said.get("role") == "tool" or said.get("type") == "function_call_output"
 
 
 class Client:
@@ -121,10 +129,16 @@ class Client:
                 {"type": "function", "function": {"name": t["name"], "parameters": t["input_schema"]}}
                 for t in self.tools
             ]
+        if wire == "responses":
+            self.tools = [
+                {"type": "function", "name": t["name"], "parameters": t["input_schema"], "strict": False}
+                for t in self.tools
+            ]
         self.answers: list[Any] = []
 
     async def say(self, text: str, **more: Any) -> tuple[str, list[Any]]:
         self.messages.append({"role": "user", "content": text})
+        self.at.upstream.asked = text
         return await self.go_on(**more)
 
     async def go_on(self, **more: Any) -> tuple[str, list[Any]]:
@@ -142,6 +156,8 @@ class Client:
             self.messages.append({"role": "assistant", "content": blocks})
             text = "\n\n".join(block["text"] for block in blocks if block["type"] == "text")
             return text, [(b["name"], b["id"]) for b in blocks if b["type"] == "tool_use"]
+        if self.wire == "responses":
+            return await self._respond(asked)
         chat = self.at.gpt(max_retries=0).chat.completions
         if self.is_stream:
             async with chat.stream(stream_options={"include_usage": True}, **asked) as stream:
@@ -153,11 +169,32 @@ class Client:
         self.messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
         return said.content or "", [(call.function.name, call.id) for call in said.tool_calls or ()]
 
+    async def _respond(self, asked: dict[str, Any]) -> tuple[str, list[Any]]:
+        asked["input"] = asked.pop("messages")
+        responses = self.at.gpt(max_retries=0).responses
+        if self.is_stream:
+            async with responses.stream(store=False, **asked) as stream:
+                events = [event async for event in stream]
+                said = await stream.get_final_response()
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+            added = [event.output_index for event in events if event.type == "response.output_item.added"]
+            assert added == list(range(len(said.output)))
+        else:
+            said = await responses.create(store=False, **asked)
+        self.answers.append(said)
+        self.messages += [item.model_dump(exclude_none=True) for item in said.output]
+        texts = [part.text for item in said.output if item.type == "message" for part in item.content]
+        calls = [(item.name, item.call_id) for item in said.output if item.type == "function_call"]
+        return "\n\n".join(texts), calls
+
     async def answer(self, *results: tuple[str, str], **more: Any) -> tuple[str, list[Any]]:
         """Say what calls gave, by id."""
         if self.wire == "anthropic":
             blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results]
             self.messages.append({"role": "user", "content": blocks})
+        elif self.wire == "responses":
+            outputs = [{"type": "function_call_output", "call_id": call, "output": text} for call, text in results]
+            self.messages += outputs
         else:
             self.messages += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results]
         return await self.go_on(**more)
@@ -165,7 +202,7 @@ class Client:
     async def work(self, turns: int) -> None:
         """Turns that fill the window."""
         for n in range(turns):
-            _, calls = await self.say(f"Look at {n}. " + f"Remark {n}: keep it short. " * 700)
+            _, calls = await self.say(f"Look at {n}. " + f"Remark {n}: keep it short. " * 500)
             assert [name for name, _ in calls] == ["Read"]
             await self.answer((calls[0][1], f"line of file {n}: value {n * 7}\n" * 300))
 
@@ -173,6 +210,15 @@ class Client:
 def seen_by(client: Client) -> str:
     """Everything that the client was ever told."""
     return "".join(answer.model_dump_json() for answer in client.answers)
+
+
+def said_in(body: dict[str, Any]) -> list[Any]:
+    return body["input"] if "input" in body else body["messages"]
+
+
+def said_by(client: Client) -> int:
+    """How many messages; reasoning belongs to the item behind it."""
+    return sum(one.get("type") != "reasoning" for one in client.messages)
 
 
 def tools_of(body: dict[str, Any]) -> list[Any]:
@@ -187,7 +233,7 @@ def checked(at: Running, client: Client) -> None:
     assert "recall" not in seen_by(client)
 
 
-SMALL = 24_000
+SMALL = 16_000
 
 
 SMALL_ROUTE: Any = {
@@ -195,10 +241,13 @@ SMALL_ROUTE: Any = {
 }
 
 
-def obedient(wire: str, window: int = SMALL) -> Obedient:
+@asynccontextmanager
+async def obedient(wire: str, window: int = SMALL) -> AsyncIterator[FakeServer]:
     upstream = Obedient(rules=ModelRules(window_tokens=window))
-    upstream.thinks = wire == "anthropic"  # Chat Completions have no place for it
-    return upstream
+    upstream.thinks = wire != "openai"  # Chat Completions have no place for it
+    async with fake(upstream) as server:
+        upstream.server = server
+        yield server
 
 
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
@@ -207,7 +256,7 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
     tmp_path: Path, wire: str, is_stream: bool
 ) -> None:
     """GW-8: the client sees one answer, with the usage of both; the session goes on where the client is."""
-    async with fake(obedient(wire)) as server, serving(tmp_path, server, **SMALL_ROUTE) as at:
+    async with obedient(wire) as server, serving(tmp_path, server, **SMALL_ROUTE) as at:
         client = Client(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
         codes = "".join(f"entry {n}: of the vault of City{n} it is QX-{1000 + n}\n" for n in range(400))
@@ -219,13 +268,13 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
         text, calls = await client.say(QUESTION)
         assert text == "Let me look that up.\n\nThe code is QX-1333." and not calls
         asked, again = at.bodies[first:]
-        assert "QX-1333" not in str(asked["messages"]) and "QX-1333" in str(again["messages"])
+        assert "QX-1333" not in str(asked) and "QX-1333" in str(again)
         names = [t.get("name") or t["function"]["name"] for t in asked["tools"]]
         assert names == ["Read", "recall"], "last, from the first request on"
         assert len({msgspec.json.encode(tools_of(body)) for body in at.bodies}) == 1
         await client.work(2)
         (held,) = at.held
-        assert held.head.count == len(client.messages)
+        assert held.head.count == said_by(client)
         checked(at, client)
 
 
@@ -233,7 +282,7 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
 @in_loop
 async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, is_stream: bool) -> None:
     """GW-8: the client sees its own call alone; behind its result, our call and result stand where they belong."""
-    async with fake(obedient(wire)) as server, serving(tmp_path, server) as at:
+    async with obedient(wire) as server, serving(tmp_path, server) as at:
         client = Client(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
         await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"))
@@ -241,8 +290,11 @@ async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, i
         assert text == "Let me look that up." and [name for name, _ in calls] == ["Read"]
         text, calls = await client.answer((calls[0][1], "nothing new"))
         assert text == "The code is QX-4711." and not calls
-        last = at.bodies[-1]["messages"]
-        if wire == "anthropic":
+        last = said_in(at.bodies[-1])
+        if wire == "responses":
+            assert [item.get("name") for item in last[-4:-2]] == ["recall", "Read"]
+            assert [item["call_id"] for item in last[-4:-2]] == [item["call_id"] for item in last[-2:]]
+        elif wire == "anthropic":
             said, results = last[-2:]
             uses = [block for block in said["content"] if block["type"] == "tool_use"]
             assert [use["name"] for use in uses] == ["recall", "Read"]
@@ -252,8 +304,37 @@ async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, i
             assert [call["function"]["name"] for call in said["tool_calls"]] == ["recall", "Read"]
             assert [one["tool_call_id"] for one in results] == [call["id"] for call in said["tool_calls"]]
         await client.say("Look at it again.")
-        assert len(at.held) == 1 and at.held[0].head.count == len(client.messages)
+        assert len(at.held) == 1 and at.held[0].head.count == said_by(client)
         checked(at, client)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("besides", ["", " Read now.py besides."])
+@in_loop
+async def test_who_goes_on_by_the_id_of_such_an_answer(tmp_path: Path, besides: str, is_stream: bool) -> None:
+    """GW-8, GW-6: the id is that of the whole answer, also after a restart without the index."""
+    async with obedient("responses") as server:
+        config = config_of(tmp_path, server.url)
+        async with serving(tmp_path, server, config=config) as at:
+            client = Client(at, "responses", is_stream=is_stream)
+            _, calls = await client.say("Look at the codes.")
+            await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"))
+            _, calls = await client.say(f"{QUESTION}{besides}")
+            previous = client.answers[-1].id
+        lose_index(tmp_path)
+        async with serving(tmp_path, server, config=config) as at:
+            client = Client(at, "responses", is_stream=is_stream)
+            if calls:
+                text, _ = await client.answer((calls[0][1], "nothing new"), previous_response_id=previous)
+                assert text == "The code is QX-4711."
+            else:
+                text, _ = await client.say("Look at it again.", previous_response_id=previous)
+                assert text == "Reading."
+            sent = said_in(at.bodies[-1])
+            made = [item["call_id"] for item in sent if item.get("type") == "function_call"]
+            answered = [item["call_id"] for item in sent if item.get("type") == "function_call_output"]
+            assert made == answered and len(made) == 2 + len(calls)
+        assert not server.upstream.statistics.violations and not server.upstream.statistics.refused
 
 
 def prompt_of(answer: Any) -> int:
@@ -279,7 +360,7 @@ async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire:
         assert names == [both, ours, ["Read"], ours]
         client.tools = []
         del client.messages[:]
-        more: Any = {"tools": openai.NOT_GIVEN if wire == "openai" else anthropic.NOT_GIVEN}
+        more: Any = {"tools": anthropic.NOT_GIVEN if wire == "anthropic" else openai.NOT_GIVEN}
         await client.say("Hello", **more)
         assert "tools" not in at.bodies[-1] and not at.upstream.statistics.violations
 
@@ -314,8 +395,9 @@ async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Pa
         assert await client.say("Do it again.") == ("", [])
         assert len(at.bodies) == len(script) + MOST_ROUNDS + 1
         assert [len(body["tools"]) for body in at.bodies[len(script) :]] == [2] * MOST_ROUNDS + [1]
-        assert "recall failed" in str(at.bodies[2]["messages"])
-        client.messages.pop()  # clients don't keep an answer that says nothing
+        assert "recall failed" in str(said_in(at.bodies[2]))
+        if wire != "responses":
+            client.messages.pop()  # clients don't keep an answer that says nothing
         server.upstream.script.clear()
         assert await client.say("Thanks.") == ("ok", [])
         assert "recall" not in seen_by(client) and not at.upstream.statistics.violations
@@ -330,7 +412,7 @@ async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path,
     async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
         client = Client(at, wire, is_stream=is_stream)
         more: dict[str, Any] = {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
-        if wire == "openai":
+        if wire != "anthropic":
             more = {"tool_choice": "required", "parallel_tool_calls": False}
         text, calls = await client.say("Do it.", **more)
         assert text == "" and [name for name, _ in calls] == ["Read"]
@@ -344,7 +426,7 @@ async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str,
     """GW-8, GW-2: usage is that of all answers together, below what the client's meter may read."""
     for usage in ("upstream", "capped"):
         async with (
-            fake(obedient(wire, 100_000)) as server,
+            obedient(wire, 100_000) as server,
             serving(tmp_path / usage, server, usage=usage, usage_cap_percent=1) as at,
         ):
             client = Client(at, wire, is_stream=is_stream)
@@ -380,7 +462,7 @@ SAID_BY = {
 async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path: Path, kind: str) -> None:
     """GW-8: histories of one session of the client belong together, also for another process and without the index."""
     more, wire = SAID_BY[kind]
-    async with fake(obedient(wire)) as server:
+    async with obedient(wire) as server:
         config = config_of(tmp_path, server.url)
         async with serving(tmp_path, server, config=config) as at:
             client = Client(at, wire, is_stream=True)
@@ -409,7 +491,7 @@ async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path
 async def test_nobody_finds_what_was_said_in_sessions_of_others(tmp_path: Path, other: dict[str, Any]) -> None:
     """GW-8, SEC-7: neither of another session of the client, nor of another tenant, by search or by name."""
     more: Any = {"extra_headers": {"x-claude-code-session-id": SESSION_ID}}
-    async with fake(obedient("anthropic")) as server, serving(tmp_path, server) as at:
+    async with obedient("anthropic") as server, serving(tmp_path, server) as at:
         client = Client(at, "anthropic", is_stream=False)
         _, calls = await client.say("Look at the codes.", **more)
         await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **more)
@@ -428,7 +510,7 @@ async def test_nobody_finds_what_was_said_in_sessions_of_others(tmp_path: Path, 
 async def test_a_session_belongs_to_whoever_goes_on_with_it(tmp_path: Path) -> None:
     """GW-8: two conversations that begin alike aren't linked by that."""
     one, two = ({"extra_headers": {"x-claude-code-session-id": SESSION_ID[:-1] + end}} for end in "12")
-    async with fake(obedient("anthropic")) as server, serving(tmp_path, server) as at:
+    async with obedient("anthropic") as server, serving(tmp_path, server) as at:
         first, second = (Client(at, "anthropic", is_stream=False) for _ in range(2))
         await first.say("Hi", **one)
         await second.say("Hi", **two)  # the same session, as far as anybody can tell

@@ -95,14 +95,19 @@ def _chat_messages(group: MessageGroup, before: MessageGroup | None) -> bytes:
     return done
 
 
-def messages_alone(messages: Sequence[Message], protocol: WireProtocol) -> bytes:
-    """Messages, the first of them an answer of the model, as they stand in the request of a view that holds them."""
+def messages_alone(messages: Sequence[Message], protocol: WireProtocol, *, is_stored: bool) -> bytes:
+    """Messages, the first of them an answer of the model, as they stand in the request of a view that holds them.
+
+    `is_stored`: the server keeps its answers, so items of the Responses API that it knows are enough (GW-6).
+    """
     view = ContextView()
     for message in messages:
         advance(view, message)
     groups = flatten(view)  # a request begins with the user, who says nothing here
     if protocol == "anthropic":
         return b",".join(map(_plain, groups[1:]))
+    if protocol == "responses":
+        return b",".join(item for before, group in pairwise(groups) for item in _items(group, before, is_stored))
     return b",".join(_chat_messages(group, before) for before, group in pairwise(groups))
 
 

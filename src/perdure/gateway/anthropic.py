@@ -137,6 +137,9 @@ class AnthropicProtocol:
     def recall_tool(self, name: str) -> bytes:
         return encode({**recall_tool.definition, "name": name})
 
+    def sent_tool(self, name: str) -> bytes:
+        return self.recall_tool(name)
+
     def is_full(self, tools: int) -> bool:
         return False
 

@@ -40,7 +40,7 @@ RawFields = dict[str, msgspec.Raw]
 _NOT_HEAD = frozenset({"messages", "tools"})
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _SYSTEM = ("system", "developer")
-_MOST_TOOLS = 128  # that OpenAI takes
+MOST_TOOLS = 128  # that OpenAI takes
 _REPEATED = ("id", "created")  # in all chunks of an answer
 _JOINT = "\n\n"  # between the texts of answers that the client sees as one
 # What becomes of a message's fields, and of those of its parts, in a block; all others are kept as they came.
@@ -125,17 +125,16 @@ class OpenAIProtocol:
         return StreamReader(answer.look, lambda data: data == b"[DONE]", answer.reply, most_bytes, hidden)
 
     def tool_name(self, tool: bytes) -> str:
-        fields = msgspec.json.decode(tool)
-        inner = fields.get("function", fields.get("custom", fields))
-        return str(inner.get("name") or "") if isinstance(inner, dict) else ""
+        return openai_tool_name(tool)
 
     def recall_tool(self, name: str) -> bytes:
-        about = recall_tool.definition
-        function = {"name": name, "parameters": about["input_schema"], "description": about["description"]}
-        return encode({"type": "function", "function": function})
+        return encode({"type": "function", "function": recall_function(name)})
+
+    def sent_tool(self, name: str) -> bytes:
+        return self.recall_tool(name)
 
     def is_full(self, tools: int) -> bool:
-        return tools >= _MOST_TOOLS
+        return tools >= MOST_TOOLS
 
     def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
         blocks = [block for reply in replies for block in reply.blocks if not is_call_of(block, ours)]
@@ -152,6 +151,19 @@ class OpenAIProtocol:
 
     def error_body(self, status: int, message: str) -> bytes:
         return openai_error_body(status, message)
+
+
+def openai_tool_name(tool: bytes) -> str:
+    """The name of a tool, in whatever it stands; empty for one that the server runs itself."""
+    fields = msgspec.json.decode(tool)
+    inner = fields.get("function", fields.get("custom", fields))
+    return str(inner.get("name") or "") if isinstance(inner, dict) else ""
+
+
+def recall_function(name: str) -> Data:
+    """Our recall tool as a function."""
+    about = recall_tool.definition
+    return {"name": name, "parameters": about["input_schema"], "description": about["description"]}
 
 
 def openai_error_body(status: int, message: str) -> bytes:

@@ -46,7 +46,7 @@ def with_tool(side: ClientProtocol, incoming: ClientRequest, name: str) -> bytes
     if taken is not None and isinstance(taken.messages, MessageSlices):
         messages = taken.messages
         fields[side.array] = msgspec.Raw(b"[" + messages.body[taken.start : messages.ends[-1]] + b"]")
-    fields["tools"] = _extended(fields["tools"], side.recall_tool(name))
+    fields["tools"] = _extended(fields["tools"], side.sent_tool(name))
     return msgspec.json.encode(fields)
 
 
@@ -56,7 +56,10 @@ def going_on(side: ClientProtocol, body: bytes, said: Sequence[Message], *, has_
     Without `has_tool`, our tool, which is the last, isn't offered any more.
     """
     fields = fields_of(body)
-    fields[side.array] = _extended(fields[side.array], messages_alone(said, side.protocol))
+    array, is_stored = fields[side.array], bytes(fields.get("store", b"")) != b"false"
+    if bytes(array).lstrip()[:1] == b'"':  # what is asked may be a text alone
+        array = msgspec.Raw(b'[{"role":"user","content":' + bytes(array) + b"}]")
+    fields[side.array] = _extended(array, messages_alone(said, side.protocol, is_stored=is_stored))
     if not has_tool:
         fields["tools"] = msgspec.Raw(msgspec.json.encode(list_of(fields["tools"])[:-1]))
     return msgspec.json.encode(fields)

@@ -398,10 +398,10 @@ class ClientProtocol(Protocol):
 
     `answered` are the messages of one answer. `reader` leaves calls of the tool `ours` out of what the client sees, and
     `said` are the messages that it will then say of answers that follow each other. `recall_tool` defines that tool
-    under a name, `tool_name` reads the name of a client's tool, `is_full` says whether so many tools are the most that
-    a server takes. `begins` says whether a stream that began so is an answer; while it is False, it needs more bytes to
-    tell. It raises the `ModelError` that stands in the place of an answer. `error_event` is an error in a stream that
-    has begun.
+    under a name, as a front has it, and `sent_tool` as a body has it. `tool_name` reads the name of a front's tool, and
+    `is_full` says whether so many are the most that a server takes. `begins` says whether a stream that began so is an
+    answer; while it is False, it needs more bytes to tell. It raises the `ModelError` that stands in the place of an
+    answer. `error_event` is an error in a stream that has begun.
     """
 
     protocol: WireProtocol
@@ -428,6 +428,8 @@ class ClientProtocol(Protocol):
     def tool_name(self, tool: bytes) -> str: ...
 
     def recall_tool(self, name: str) -> bytes: ...
+
+    def sent_tool(self, name: str) -> bytes: ...
 
     def is_full(self, tools: int) -> bool: ...
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.adapters.providers.responses import ResponseBuilder, reply_of_response
+from perdure.adapters.providers.responses import ENDS, ResponseBuilder, reply_of_response
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.request import NO_TEXT
 from perdure.errors import MalformedBlock
-from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
 from perdure.gateway.compactions import SEALED
-from perdure.gateway.openai import capped_usage, openai_error_body
+from perdure.gateway.openai import MOST_TOOLS, capped_usage, openai_error_body, openai_tool_name, recall_function
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -32,9 +32,10 @@ from perdure.gateway.requests import (
     Unmanageable,
     digest,
     fields_of,
+    is_call_of,
     list_of,
 )
-from perdure.transcript.blocks import Text
+from perdure.transcript.blocks import Text, encode
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
@@ -45,6 +46,7 @@ from perdure.transcript.response_items import (
     is_of_model,
     item_kind,
     message_of_items,
+    response_tool,
     tool_of_response,
 )
 
@@ -152,24 +154,28 @@ class ResponsesProtocol:
         most_bytes: int = MOST_BYTES,
         ours: str = "",
     ) -> AnswerReader:
+        answer = _ResponsesAnswer(incoming, cap, ours)
+        hidden = answer if ours else None
         if not is_stream:
             reply = partial(_reply_of, incoming.model)
-            return BodyReader(partial(_capped, cap), reply, most_bytes, shown=_as_asked(incoming))
-        builder = ResponseBuilder(incoming.model)
-        look, is_end = partial(_look, builder, cap, _as_asked(incoming)), lambda data: _END.search(data) is not None
-        return StreamReader(look, is_end, builder.reply, most_bytes)
+            return BodyReader(answer.usage, reply, most_bytes, hidden, shown=_as_asked(incoming))
+        return StreamReader(answer.look, lambda data: _END.search(data) is not None, answer.reply, most_bytes, hidden)
 
     def tool_name(self, tool: bytes) -> str:
-        return ""
+        return openai_tool_name(tool)
 
     def recall_tool(self, name: str) -> bytes:
-        return b""
+        return encode({"type": "function", "function": {**recall_function(name), "strict": False}})
+
+    def sent_tool(self, name: str) -> bytes:
+        return response_tool(self.recall_tool(name)) or b""
 
     def is_full(self, tools: int) -> bool:
-        return True
+        return tools >= MOST_TOOLS
 
     def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
-        return [message for reply in replies for message in self.answered(reply)]
+        shown = (block for reply in replies for block in reply.blocks if not is_call_of(block, ours))
+        return answer_messages(shown)
 
     def begins(self, data: bytes) -> bool:
         events = (event.partition(b"data:")[2] for event in _EVENT_END.split(data)[:-1])
@@ -276,14 +282,95 @@ def _as_asked(incoming: ClientRequest) -> Data:
     return {**previous, "store": incoming.value("store") is not False}
 
 
-def _look(builder: ResponseBuilder, cap: int | None, asked: Data, event: Data) -> Data | None:
-    builder.feed(event)
-    response = event.get("response")
-    if not isinstance(response, dict):
-        return None
-    usage = _capped(cap, response.get("usage"))
-    shown = {**asked, "usage": usage} if usage else asked
-    return {**event, "response": {**response, **shown}} if shown else None
+class _ResponsesAnswer:
+    """An answer on its way. The tool `ours` and its calls are left out; where they are answered here, the answers that
+    follow each other make one: one id, items and events counted through, one end, and the usage of all (GW-8)."""
+
+    is_ending = False  # only the last event tells, and that one is held back anyway
+
+    def __init__(self, incoming: ClientRequest, cap: int | None, ours: str) -> None:
+        self._model, self._cap, self._ours = incoming.model, cap, ours
+        self._asked = _as_asked(incoming)
+        self._builder = ResponseBuilder(incoming.model)
+        self._places: dict[int, int | None] = {}  # of this answer's items, for the client; None: left out
+        self._before = 0  # items shown of the answers before
+        self._id: str | None = None
+        self._events = 0  # that were shown, of all answers
+        self._used: Data = {}  # by this answer …
+        self._paid: Data = {}  # … and by those before
+        self._output: list[Any] = []  # what was shown of the answers before
+        self._is_later = False  # there were some
+
+    @property
+    def is_patched(self) -> bool:
+        return self._is_later or None in self._places.values()
+
+    def look(self, event: Data) -> Data | None:
+        if event.get("type") in ("error", "response.failed") and self.is_patched:
+            return self._counted(event, {})  # the client's to see, whatever it has seen before
+        self._builder.feed(event)
+        changes: Data = {}
+        response = event.get("response")
+        if isinstance(response, dict):
+            if self._is_later and event["type"] not in ENDS:
+                return LEFT_OUT
+            shown = {**self._asked, **((self.shown(response) or {}) if self._ours else {})}
+            if (usage := self.usage(response.get("usage"))) is not None:
+                shown["usage"] = usage
+            if shown:
+                changes["response"] = {**response, **shown}
+        elif self._ours and "output_index" in event:
+            place = self._place(event)
+            if place is None:
+                return LEFT_OUT
+            changes["output_index"] = place
+        return self._counted(event, changes)
+
+    def _place(self, event: Data) -> int | None:
+        index = int(event["output_index"])
+        if index not in self._places:
+            shown = self._before + sum(place is not None for place in self._places.values())
+            self._places[index] = None if self._is_hidden(event.get("item")) else shown
+        return self._places[index]
+
+    def _is_hidden(self, item: Any) -> bool:
+        return isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") == self._ours
+
+    def _counted(self, event: Data, changes: Data) -> Data | None:
+        if "sequence_number" in event:
+            changes["sequence_number"] = self._events
+            self._events += 1
+        return {**event, **changes} if any(event[name] != value for name, value in changes.items()) else None
+
+    def usage(self, usage: Any) -> Data | None:
+        """The usage to show instead of this answer's; None when it may stay as it is."""
+        total = summed_usage(self._paid, usage) if isinstance(usage, dict) else usage
+        return _capped(self._cap, total) or (total if self._is_later and isinstance(total, dict) else None)
+
+    def shown(self, body: Data) -> Data | None:
+        changes: Data = {}
+        offered = body.get("tools") or []
+        tools = [tool for tool in offered if not (isinstance(tool, dict) and tool.get("name") == self._ours)]
+        if len(tools) < len(offered):  # the server says what it was asked
+            changes["tools"] = tools
+        self._id, self._used = self._id or body.get("id"), body.get("usage") or {}
+        output = body.get("output") or []
+        kept = [item for item in output if not self._is_hidden(item)]
+        self._output += kept
+        if self._is_later:
+            changes["id"] = self._id
+        if self._is_later or len(kept) < len(output):
+            changes["output"] = [*self._output]
+        return changes or None
+
+    def reply(self) -> Reply:
+        return self._builder.reply()
+
+    def go_on(self) -> None:
+        self._paid, self._used = summed_usage(self._paid, self._used), {}
+        self._events -= 1  # its end isn't shown
+        self._before += sum(place is not None for place in self._places.values())
+        self._builder, self._places, self._is_later = ResponseBuilder(self._model), {}, True
 
 
 def _reply_of(model: str, response: Any) -> Reply:

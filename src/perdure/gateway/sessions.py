@@ -333,7 +333,7 @@ def links_at(home: Path) -> Iterator[KnownLink]:
         name, answers = "", dict[MessageId, str]()
         for placed in scan.placed:
             record = placed.record
-            if isinstance(record, Message) and record.model is not None:
+            if isinstance(record, Message) and (record.model is not None or record.note == RECALLED):
                 answers[record.id] = record.response_id or ""
             elif (place := HistoryPosition.of(record, CLIENT)) is not None:
                 yield KnownLink(place.link, directory.name, place.count, answers.get(place.message, ""))

@@ -317,7 +317,8 @@ class TurnMaker:
             ids = held.session.view.call_ids()
             for message in turn.said:
                 _with_own_ids(message, ids)
-            answer = _answer(turn, reply, ids)
+            part = ResponseId(f"{reply.response}-{len(turn.replies) + 1}")
+            answer = _answer(turn, reply, ids, part)
             mine = [use for message in answer for use in message.tool_uses if use.name == turn.ours]
             sent = turn.tokens + sum(size.live for message in turn.said for size in message.sizes)
             linked = await turn.who.sessions.linked(held, turn.name)
@@ -356,7 +357,9 @@ class TurnMaker:
                     return "overtaken"
                 ids = held.session.view.call_ids()
                 messages = [_with_own_ids(message, ids) for message in turn.said]
-                messages += [message for one in last for message in _answer(turn, one, ids)]
+                known_as = (*turn.replies, reply)[0].response  # the client has the id of the first part
+                messages += [message for one in last for message in _answer(turn, one, ids, known_as)]
+                messages[-1] = msgspec.structs.replace(messages[-1], response_id=known_as or None)
                 places = _places(turn, messages, links)
                 asked, before = turn.asked, held.session.view.items[-1:]
                 if before and before[0].message.origin == "reminder":
@@ -367,7 +370,7 @@ class TurnMaker:
                 turn.who.sessions.moved(held, places[-1])
                 links_of = [(place.count, place.link) for place in places]
                 can_be_named = turn.who.side.protocol == "responses"
-                turn.who.sessions.enter(held, links_of, reply.response if can_be_named else "")
+                turn.who.sessions.enter(held, links_of, known_as if can_be_named else "")
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
@@ -578,7 +581,7 @@ def _places(turn: GatewayTurn, messages: Sequence[Message], links: Sequence[byte
     The last place is behind all of them. Where the client makes one message of several, it comes by at the last.
     """
     ours = turn.ours
-    shown = [m for m in messages if m.note != RECALLED and not all(is_call_of(block, ours) for block in m.blocks)]
+    shown = [m for m in messages if m.note != RECALLED and not any(is_call_of(block, ours) for block in m.blocks)]
     behind = [*(message.id for message in shown[-len(links) : -1]), messages[-1].id]
     numbered = enumerate(
         zip(links[-len(behind) :], behind, strict=True), turn.asked.count + len(links) - len(behind) + 1
@@ -586,8 +589,8 @@ def _places(turn: GatewayTurn, messages: Sequence[Message], links: Sequence[byte
     return [HistoryPosition(number, link, message) for number, (link, message) in numbered]
 
 
-def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds) -> list[Message]:
-    """The messages of an answer; they share its id and repeat its usage."""
+def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds, response: ResponseId) -> list[Message]:
+    """The messages of an answer; they share an id and repeat its usage."""
     session = turn.held.session
     is_edited = bool(reply.edits) or any(block.type == "compaction" for block in reply.blocks)
     messages = (
@@ -596,7 +599,7 @@ def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds) -> list[Message]:
             blocks,
             id=MessageId(session.ports.ids.new("message")),
             note=PROVIDER_EDITED if is_edited else None,
-            response_id=reply.response or None,
+            response_id=response or None,
             model=turn.incoming.model,
             usage=reply.usage,
             stop_reason=reply.stop_reason,

@@ -14,7 +14,7 @@ from perdure.transcript.blocks import Block
 from perdure.transcript.messages import ResponseId, Usage
 from perdure.transcript.response_items import message_of_items
 
-_ENDS = ("response.completed", "response.incomplete")
+ENDS = ("response.completed", "response.incomplete")
 _STOPS = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 
@@ -31,7 +31,7 @@ class ResponseBuilder:
         kind = event.get("type")
         if kind == "response.output_item.done":
             self._items[event["output_index"]] = event["item"]
-        elif kind in _ENDS:
+        elif kind in ENDS:
             self._response = event["response"]
         elif kind == "response.failed":
             raise _failure(event["response"].get("error"))
