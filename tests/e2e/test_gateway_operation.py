@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anthropic
 import pytest
-from tests.gateways import KEY, config_of, fake, in_loop, serving, upstream
+from tests.agents import until
+from tests.gateways import KEY, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.adapters.lines import LineFile
 from perdure.errors import BadSetting
+from perdure.gateway.admission import Admission, Refusal
+from perdure.gateway.gateway import Gateway
 from perdure.settings import Settings
 from perdure.testing import CutStream, overloaded
 
@@ -168,3 +171,169 @@ def test_lines_are_appended_by_a_thread_and_survive_rotation(tmp_path: Path) -> 
     assert path.read_bytes() == b"three\n"
     with pytest.raises(BadSetting, match="can't be appended"):
         LineFile(str(tmp_path / "no" / "folder"))
+
+
+# --- limits of tenants ----------------------------------------------------------------------------------------------
+
+TWO: dict[str, Any] = {
+    "environ": {"A": "alice-key", "B": "bob-key"},
+    "tenants": {
+        "alice": {"key_env": "A", "limits": {"requests_per_minute": 2}},
+        "bob": {"key_env": "B", "limits": {"tokens_per_day": 1}},
+    },
+}
+
+
+async def post(
+    at: Running, key: str, path: str = "/v1/messages", said: str = "hello"
+) -> tuple[int, Mapping[str, str], Any]:
+    body = {"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": said}]}
+    headers = {"authorization": f"Bearer {key}"} if "chat" in path else {"x-api-key": key}
+    async with aiohttp.request("POST", f"{at.url}{path}", json=body, headers=headers) as answer:
+        return answer.status, answer.headers, await answer.json()
+
+
+@in_loop
+async def test_requests_a_minute_are_limited_in_the_protocols_own_words(tmp_path: Path) -> None:
+    """GW-9: 429 with retry-after, as each SDK knows it; another tenant isn't touched."""
+    async with fake() as server, serving(tmp_path, server, **TWO) as at:
+        assert [(await post(at, "alice-key"))[0] for _ in range(2)] == [200, 200]
+        status, headers, body = await post(at, "alice-key")
+        assert status == 429 and 25 <= int(headers["retry-after"]) <= 31
+        assert body["error"]["type"] == "rate_limit_error" and "2 requests a minute" in body["error"]["message"]
+        status, _, body = await post(at, "alice-key", "/v1/chat/completions")
+        assert (status, body["error"]["code"]) == (429, "rate_limit_exceeded")
+        client = anthropic.AsyncAnthropic(api_key="alice-key", base_url=at.url, max_retries=0)
+        with pytest.raises(anthropic.RateLimitError):
+            await client.messages.create(model="m", max_tokens=20, messages=HELLO)
+        await client.close()
+        assert (await post(at, "bob-key"))[0] == 200
+        assert at.metric("perdure_refused_total", reason="requests_per_minute") == 3
+
+
+@in_loop
+async def test_a_days_quota_holds_over_a_restart(tmp_path: Path) -> None:
+    """GW-9: tokens of prompts and answers; the SDKs don't ask again by themselves; the status shows what is used."""
+    async with fake() as server:
+        async with serving(tmp_path, server, **TWO) as at:
+            assert (await post(at, "bob-key"))[0] == 200
+        async with serving(tmp_path, server, **TWO) as at:
+            status, headers, body = await post(at, "bob-key", said="another")
+            assert status == 429 and headers["x-should-retry"] == "false" and 0 < int(headers["retry-after"]) <= 86_400
+            assert "quota of 1 tokens" in body["error"]["message"]
+            async with aiohttp.request("GET", f"{at.url}/perdure/status", headers={"x-api-key": "bob-key"}) as answer:
+                used = (await answer.json())["usage"]
+            assert (
+                list(used) == ["bob"] and used["bob"]["tokens"] > 1 and used["bob"]["limits"] == {"tokens_per_day": 1}
+            )
+            assert (await post(at, "alice-key"))[0] == 200
+        assert len(server.received) == 2
+
+
+@in_loop
+async def test_dollars_count_for_a_quota_also_of_an_answer_that_was_left(tmp_path: Path) -> None:
+    """GW-9: who hangs up before the usage comes has spent the prompt all the same."""
+    table = {"limits": {"usd_per_day": 0.0001}, "access_log": str(tmp_path / "log")}
+    said = "word " * 2_000
+    async with (
+        fake(upstream("a b c d " * 2_000), delay_seconds=0.05) as server,
+        serving(tmp_path, server, **table) as at,
+    ):
+        body: dict[str, Any] = {"model": "claude-opus-4-1", "max_tokens": 20, "stream": True}
+        body |= {"messages": [{"role": "user", "content": said}]}
+        async with aiohttp.request("POST", f"{at.url}/v1/messages", json=body) as answer:
+            await answer.content.readany()
+            answer.close()
+        (left,) = await lines(tmp_path / "log", until=bool)
+        assert left["ending"] == "cancelled" and left["estimated"] and left["usd"] > 0.0001
+        async with aiohttp.request("POST", f"{at.url}/v1/messages", json=body) as answer:
+            assert answer.status == 429 and "$0.00" in (await answer.json())["error"]["message"]
+
+
+def test_places_go_to_whoever_holds_fewest() -> None:
+    """GW-9, GW-3: in a queue the tenant that came last and holds nothing is next, and nobody waits for ever."""
+
+    async def body() -> None:
+        places, order = Admission(), list[str]()
+
+        async def ask(tenant: str, seconds: float = 5.0, own: int | None = None, most: int = 16) -> None:
+            try:
+                async with places.answered(tenant, most, own=own, seconds=seconds):
+                    order.append(tenant)
+                    await asyncio.sleep(0.05)
+            except Refusal as e:
+                order.append(f"{tenant} {e.status} {e.reason}")
+
+        asked = [asyncio.create_task(ask("greedy")) for _ in range(16)]  # the last four aren't for who holds many
+        await asyncio.sleep(0)
+        asked += [asyncio.create_task(ask(f"modest {n}")) for n in range(5)]  # there is none left for the fifth
+        await asyncio.gather(*asked)
+        assert order == ["greedy"] * 12 + [f"modest {n}" for n in range(5)] + ["greedy"] * 4
+        order.clear()
+        asked = [asyncio.create_task(ask("one", own=1)) for _ in range(2)]
+        await asyncio.gather(*asked, ask("one", 0.01, own=1), ask("late"))
+        assert order == ["one", "late", "one 429 concurrent", "one"] and places.in_flight == 0
+        order.clear()
+        await asyncio.gather(*(ask("many", 0.01, most=4) for _ in range(8)))
+        assert order == ["many"] * 3 + ["many 503 busy"] * 5
+
+    asyncio.run(body())
+
+
+@in_loop
+async def test_a_client_that_leaves_the_queue_takes_no_place(tmp_path: Path) -> None:
+    """GW-9, GW-3."""
+    limits = {"concurrent": 1}
+    async with fake(delay_seconds=0.1) as server, serving(tmp_path, server, limits=limits) as at:
+
+        async def asked(said: str) -> int:
+            body = {"model": "m", "max_tokens": 20, "stream": True, "messages": [{"role": "user", "content": said}]}
+            async with aiohttp.request("POST", f"{at.url}/v1/messages", json=body) as answer:
+                await answer.read()
+                return answer.status
+
+        first = asyncio.create_task(asked("one"))
+        await until(lambda: bool(server.received))
+        second = asyncio.create_task(asked("two"))
+        await until(lambda: at.gateway.admission.waiting == 1)
+        second.cancel()
+        await until(lambda: at.gateway.admission.waiting == 0)
+        third = asyncio.create_task(asked("three"))
+        assert await first == 200 and await third == 200
+        await until(lambda: not at.gateway.admission.in_flight)
+        assert len(server.received) == 2
+
+
+@in_loop
+async def test_sessions_are_kept_as_long_as_their_tenant_wants(tmp_path: Path) -> None:
+    """GW-9, U11: `keep_days` of a tenant, and of those that aren't configured."""
+    tenants = {"alice": {"key_env": "A", "keep_days": 2}, "bob": {"key_env": "B"}}
+    async with fake() as server, serving(tmp_path, server, environ=TWO["environ"], tenants=tenants, keep_days=1) as at:
+        for key in ("alice-key", "bob-key"):
+            await post(at, key)
+        for held in (closed := at.held):
+            await at.gateway.sessions(held.sink.tenant).let_go(held)
+        journals = {held.sink.tenant: held.session.ports.journal._journal._path for held in closed}
+        assert journals.keys() == {"alice", "bob"}
+        now, config = at.gateway.clock.now(), at.gateway.active.gateway
+        assert at.gateway._expired(config, now + 1.5 * 86_400) == 0
+        assert at.gateway._expired(config, now + 2.5 * 86_400) == 1
+        assert not journals["alice"].exists() and journals["bob"].exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"limits": {"tokens_per_day": 0}}, "gateway.limits: tokens_per_day = 0: has to be more than 0"),
+        ({"limits": {"tokens": 5}}, "gateway: limits: Object contains unknown field `tokens`"),
+        ({"tenants": {"a": {"key_env": "A", "limits": {"usd_per_day": -1}}}}, "gateway.tenants.a.limits: usd_per_day"),
+        ({"tenants": {"a": {"key_env": "A", "keep_days": 0}}}, "gateway.tenants.a: keep_days = 0"),
+        ({"queue_seconds": -1}, "gateway: queue_seconds = -1: has to be from 0"),
+        ({"access_log": "/nowhere/at/all"}, "lines can't be appended"),
+    ],
+)
+def test_what_limits_cannot_be_is_said_at_the_start(table: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """GW-9, CLI-5: one line for each mistake."""
+    with pytest.raises(BadSetting) as e:
+        Gateway(config_of(tmp_path, "http://127.0.0.1:1", **table), {"A": "key"})
+    assert said in str(e.value) and "\n" not in str(e.value)

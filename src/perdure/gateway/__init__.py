@@ -11,6 +11,8 @@ the request goes through as it came (REL-15).
     sessions             which session a history belongs to: found, opened, forked, let go of
     turns                what goes upstream instead of what came
     upstream, answers    the HTTP client, and what comes back, read along
+    admission, quotas    who is let in when, and how much each tenant may use
     gateway, config      what outlives a request, and what it was told
-    metrics, pages       what it counts, and shows
+    metrics, access      what it counts, and logs of each request
+    pages                what it shows
 """

@@ -20,6 +20,7 @@ from perdure.context.models import CacheTtl, ModelSpec
 from perdure.transcript.messages import Usage
 
 _ENCODER = msgspec.json.Encoder()
+_BYTES_PER_TOKEN = 4
 _NAME_CHARS = 200  # of what a client names: a model, itself
 
 Ending = Literal["whole", "cancelled", "broken"]
@@ -47,7 +48,9 @@ class RequestRecord:
     bytes_in: int = 0
     bytes_up: int = 0  # sent to the upstream
     bytes_out: int = 0
+    is_call: bool = False  # of a model
     usage: Usage | None = None  # of all answers to it
+    is_estimated: bool = False  # the upstream didn't say it
     usd: float | None = None
     _began: float = field(default_factory=time.perf_counter)
     _first: float | None = None
@@ -71,6 +74,12 @@ class RequestRecord:
         if price is not None:
             self.usd = (self.usd or 0.0) + price
         return price
+
+    def estimate(self, prompt_bytes: int, output_bytes: int) -> None:
+        """Take the usage from the size of bodies that weren't read."""
+        per_token = _BYTES_PER_TOKEN
+        self.is_estimated = True
+        self.usage = Usage(input_tokens=prompt_bytes // per_token, output_tokens=output_bytes // per_token)
 
     def line(self) -> bytes:
         """The line of the access log; what isn't known isn't there."""
@@ -99,6 +108,7 @@ class RequestRecord:
             "cache_read_tokens": used and used.cache_read_input_tokens,
             "cache_write_tokens": used and used.cache_creation_input_tokens,
             "output_tokens": used and used.output_tokens,
+            "estimated": self.is_estimated or None,
             "usd": None if self.usd is None else round(self.usd, 6),
             "first_byte_ms": None if self._first is None else round((self._first - self._began) * 1e3, 2),
             "ms": round((now - self._began) * 1e3, 2),

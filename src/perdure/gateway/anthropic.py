@@ -160,7 +160,7 @@ class AnthropicProtocol:
             402: "billing_error",
             403: "permission_error",
         }
-        kinds |= {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
+        kinds |= {404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}
         return msgspec.json.encode(
             {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": f"perdure: {message}"}}
         )

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,9 +15,10 @@ import msgspec
 
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
+from perdure.gateway.admission import Refusal
 from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
-from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
+from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.requests import ClientProtocol, read_body
 from perdure.gateway.sockets import ResponseSocket, request_scope
 from perdure.gateway.stored import deletion, page_of
@@ -138,11 +140,12 @@ class GatewayApp:
         try:
             assert who is not None, "strangers were refused"
             await self._passed_on(scope, who, receive, send, record)
-        except GatewayBusy:
-            record.reason = "busy"
-            gateway.metrics.refused.labels("busy").inc()
-            body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
-            await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
+        except Refusal as e:
+            record.reason = e.reason
+            gateway.metrics.refused.labels(e.reason).inc()
+            await _answer(send, e.status, _side_of(path, scope).error_body(e.status, e.text), extra=e.headers)
+        finally:
+            await self._count(record)
 
     async def _socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """A WebSocket: of the Responses API, and none else; each of its requests then comes in as one over HTTP."""
@@ -202,24 +205,25 @@ class GatewayApp:
         route = config.route(name)
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
         protocol, kind = next(ends, (side.protocol, "other"))
+        is_turn = kind == "turn"
         upstream = None if route is None else getattr(route, _PROVIDER[protocol])
         record.route, record.protocol, record.kind, record.upstream = name, protocol, kind, upstream or ""
         if route is None or upstream is None:
             record.reason = "no_upstream"
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
+        limits, now = config.limits_of(tenant.id), self.gateway.clock.now()
+        (await self.gateway.usage.of(tenant.id, now)).admit(limits, now)
         admission = self.gateway.admission
         body, is_whole = None, False
         try:
-            with admission.arriving(tenant.id, config.max_waiting, config.body_seconds) as arrival:
+            with admission.arriving(tenant.id, config.max_waiting, config.body_seconds):
                 body = await read_body(_chunks(receive), config.max_body_bytes)
                 is_whole = True
         except ClientGone:
             record.ending = "cancelled"
             self.gateway.metrics.cancelled.inc()
             return
-        if arrival.gave_way:
-            raise GatewayBusy
         if not is_whole:
             record.reason = "slow"
             self.gateway.metrics.refused.labels("slow").inc()
@@ -233,6 +237,7 @@ class GatewayApp:
             return
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.bytes_in = len(body)
+        record.is_call = is_turn and scope["method"] == "POST"
         is_shared = self.gateway.active.tenants.shares(tenant, upstream)  # then its account has others' responses, too
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
             record.kind = "stored"
@@ -254,8 +259,15 @@ class GatewayApp:
             is_shared=is_shared,
         )
         exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
-        with admission.answered(tenant.id, config.max_waiting):
-            await self._watched(exchange, kind, receive, send, record)
+        place = admission.answered(tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds)
+        await self._watched(exchange, place, kind, receive, send)
+
+    async def _count(self, record: RequestRecord) -> None:
+        """What a request cost counts for the quotas of its tenant."""
+        if record.usage is not None:
+            with anyio.CancelScope(shield=True):
+                now = self.gateway.clock.now()
+                (await self.gateway.usage.of(record.tenant, now)).count(record.usage, record.usd, now)
 
     async def _stored(
         self, tenant: Tenant, scope: AsgiScope, send: Send, response: str, items: str | None, *, is_shared: bool
@@ -281,23 +293,34 @@ class GatewayApp:
         return None
 
     async def _watched(
-        self, exchange: GatewayExchange, kind: str, receive: Receive, send: Send, record: RequestRecord
+        self,
+        exchange: GatewayExchange,
+        place: AbstractAsyncContextManager[None],
+        kind: str,
+        receive: Receive,
+        send: Send,
     ) -> None:
-        """Run an exchange until it ends or the client goes away, which cancels the upstream."""
+        """Run an exchange, in its place, until it ends or the client goes away, which cancels the upstream."""
+        refusal: Refusal | None = None
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
                 while (await receive())["type"] != "http.disconnect":
                     pass
                 if not exchange.is_over:
-                    exchange.is_cancelled = True
-                    record.ending = "cancelled"
+                    exchange.record.ending = "cancelled"
                     self.gateway.metrics.cancelled.inc()
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
-            await exchange.run(kind, send)
+            try:
+                async with place:
+                    await exchange.run(kind, send)
+            except Refusal as e:
+                refusal = e
             tasks.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
 
     def _route_of(self, scope: AsgiScope) -> tuple[str, str]:
         """The route that a path names in front, and the path behind it."""

@@ -55,13 +55,36 @@ class RouteConfig(_Table, frozen=True):
     project: str | None = None  # the folder whose instruction files and memories its sessions get, if settings say so
 
 
+class TenantLimits(_Table, frozen=True):
+    """What one tenant may use; None: as much as there is (GW-9)."""
+
+    requests_per_minute: int | None = None
+    concurrent: int | None = None  # requests that are answered at a time
+    tokens_per_day: int | None = None  # of prompts and answers; days are those of UTC
+    usd_per_day: float | None = None  # by the list, of models whose price is known
+
+    def check(self, place: str) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadSetting(f"{place}: {name} = {value}: has to be more than 0; leave it out for no limit")
+
+    def over(self, general: TenantLimits) -> TenantLimits:
+        """These limits, with the general ones where there is none of its own."""
+        own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(general, **own)
+
+
 class TenantConfig(_Table, frozen=True):
     """A client with a key of its own, which the variable `key_env` holds; `upstream_keys` name what is sent instead."""
 
     key_env: str
     upstream_keys: dict[str, str] = {}
+    limits: TenantLimits = TenantLimits()  # each in the place of the general one
+    keep_days: int | None = None  # of its sessions; None: for good
 
 
+_MOST_QUEUE_SECONDS = 600.0  # clients give up by then
 _OFFICIAL = {
     "anthropic": UpstreamConfig(url="https://api.anthropic.com"),
     "openai": UpstreamConfig(url="https://api.openai.com"),
@@ -77,6 +100,7 @@ class GatewayConfig(_Table, frozen=True):
     upstreams: dict[str, UpstreamConfig] = msgspec.field(default_factory=lambda: dict(_OFFICIAL))
     routes: dict[str, RouteConfig] = {}
     tenants: dict[str, TenantConfig] = {}
+    limits: TenantLimits = TenantLimits()  # of every tenant that has none of its own
     usage: Literal["capped", "upstream"] = "capped"
     usage_cap_percent: int = 50  # of the window: below where clients begin to compact by themselves
     max_body_bytes: int = 32 * 1024 * 1024  # as much as the Messages API takes
@@ -86,6 +110,7 @@ class GatewayConfig(_Table, frozen=True):
     max_blocks: int = 10_000  # of one message, likewise
     max_event_bytes: int = MOST_BYTES  # of an answer: of an event, or of one that is no stream; larger pass unread
     max_waiting: int = 512  # requests at a time, and bodies that arrive; the last quarter is for tenants that have few
+    queue_seconds: float = 10.0  # to wait for a place among those that are answered
     open_sessions: int = 64  # kept in memory while nobody uses them …
     open_tokens: int = 8_000_000  # … and at most so large together
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
@@ -101,6 +126,11 @@ class GatewayConfig(_Table, frozen=True):
             return given
         anthropic, openai = (name if name in self.upstreams else None for name in ("anthropic", "openai"))
         return RouteConfig(anthropic=anthropic, openai=openai)
+
+    def limits_of(self, tenant: str) -> TenantLimits:
+        """What a tenant may use."""
+        known = self.tenants.get(tenant)
+        return self.limits if known is None else known.limits.over(self.limits)
 
     def route(self, name: str) -> RouteConfig | None:
         return self.default_route if name == "default" else self.routes.get(name)
@@ -125,8 +155,17 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
         _check_project(name, route, settings_of(route, Settings(), name))
     for name, tenant in config.tenants.items():
         _check_tenant(config, name, tenant)
-    if config.keep_days is not None and config.keep_days < 1:
-        raise BadSetting(f"gateway: keep_days = {config.keep_days}: has to be at least 1; leave it out to keep all")
+    config.limits.check("gateway.limits")
+    for place, days in (
+        ("gateway", config.keep_days),
+        *((f"gateway.tenants.{name}", one.keep_days) for name, one in config.tenants.items()),
+    ):
+        if days is not None and days < 1:
+            raise BadSetting(f"{place}: keep_days = {days}: has to be at least 1; leave it out to keep all")
+    if not 0 <= config.queue_seconds <= _MOST_QUEUE_SECONDS:
+        raise BadSetting(
+            f"gateway: queue_seconds = {config.queue_seconds:g}: has to be from 0 to {_MOST_QUEUE_SECONDS:g}"
+        )
     if not 1 <= config.usage_cap_percent <= 100:
         raise BadSetting(f"gateway: usage_cap_percent = {config.usage_cap_percent}: has to be from 1 to 100")
     return config
@@ -137,6 +176,7 @@ def _check_tenant(config: GatewayConfig, name: str, tenant: TenantConfig) -> Non
         raise BadSetting(f"gateway.tenants: {name!r}: letters, digits, - and _, up to 64")
     if unknown := [key for key in tenant.upstream_keys if key not in config.upstreams]:
         raise BadSetting(f"gateway.tenants.{name}: upstream_keys: {unknown[0]!r} is no upstream")
+    tenant.limits.check(f"gateway.tenants.{name}.limits")
 
 
 def _check_project(name: str, route: RouteConfig, settings: Settings) -> None:

@@ -32,6 +32,7 @@ from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, U
 from perdure.gateway.responses import TRIGGER, UnknownResponse, continued
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
+from perdure.transcript.messages import Usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -86,8 +87,8 @@ class GatewayExchange:
     def __init__(
         self, gateway: Gateway, inquiry: Inquiry, upstream: UpstreamConfig, upstream_name: str, record: RequestRecord
     ) -> None:
-        self._record = record
-        self.is_over = self.is_cancelled = False
+        self.record = record
+        self.is_over = False
         self._gateway, self._inquiry, self._upstream = gateway, inquiry, upstream
         self._key = inquiry.tenant.keys.get(upstream_name)
         self._began = self._sent_at = time.perf_counter()
@@ -110,6 +111,7 @@ class GatewayExchange:
         if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
             metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
             await self._compacted(done, send)
+            self._told(None)
             return
         turn = await self._turn() if kind == "turn" and self._mode != "passed" else None
         try:
@@ -134,9 +136,21 @@ class GatewayExchange:
             self._failed(turn, e)
             await self._refused(send, 502, f"the upstream can't be reached ({e.detail})")
         finally:
-            self._record.mode, self._record.reason = self._mode, self._reason or self._record.reason
+            self._told(turn)
             if turn is not None:
                 turn.end()
+
+    def _told(self, turn: GatewayTurn | None) -> None:
+        """What was done, for the access log, and what it cost where the upstream didn't say (GW-9)."""
+        record = self.record
+        record.mode, record.reason = self._mode, self._reason
+        if turn is None:
+            if record.is_call and record.status == 200 and self._mode == "passed":
+                record.estimate(record.bytes_up, record.bytes_out)
+        elif self._cost.has_begun and self._cost.usage is None:  # as the caps on spending take it
+            session = turn.held.session
+            record.is_estimated = True
+            record.cost(Usage(input_tokens=turn.tokens), session.model, session.facts().held_ttl(session.view))
 
     def _within_caps(self, turn: GatewayTurn | None) -> AbstractAsyncContextManager[CallCost]:
         """The call within the caps of the client's session (OBS-2); what passes through unread is nobody's."""
@@ -175,7 +189,7 @@ class GatewayExchange:
             _warn("a request passes through unmodified", e)
             return None
         self._mode = "view" if turn.is_shaped else "untouched"
-        self._record.session, self._record.model = turn.held.id, turn.incoming.model
+        self.record.session, self.record.model = turn.held.id, turn.incoming.model
         gateway.metrics.saved.inc(turn.spared_tokens)
         return turn
 
@@ -190,7 +204,7 @@ class GatewayExchange:
             return None
 
     async def _compacted(self, done: CompactedHistory, send: Send) -> None:
-        self._mode, self._record.session = "view", done.session
+        self._mode, self.record.session = "view", done.session
         body, content_type = answer_of(done, self._gateway.clock.now(), self._cap(done.window))
         told = {
             "mode": self._mode,
@@ -266,14 +280,14 @@ class GatewayExchange:
         headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol, is_read=is_read, is_own_body=is_own)
         query = query_up(inquiry.query, self._key, credential_of(inquiry.headers, inquiry.query))
         target = target_of(upstream, inquiry.raw_path, query)
-        self._record.bytes_up += len(body)
+        self.record.bytes_up += len(body)
         self._sent_at = time.perf_counter()
         try:
             answer = await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
         except ModelDown as e:
-            self._gateway.upstream_is(self._record.upstream, e)
+            self._gateway.upstream_is(self.record.upstream, e)
             raise
-        self._gateway.upstream_is(self._record.upstream, None)
+        self._gateway.upstream_is(self.record.upstream, None)
         return answer
 
     async def _is_blank(self, answer: aiohttp.ClientResponse) -> bool:
@@ -326,7 +340,7 @@ class GatewayExchange:
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
         headers = headers_down(answer.headers) + _answer_headers(turn, self._mode, self._reason)
-        self._record.is_stream = _is_stream(answer)
+        self.record.is_stream = _is_stream(answer)
         if turn is not None and answer.status >= 400:
             self._failed(turn, error_of(answer.status, await self._whole(answer), answer.headers))
         self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
@@ -486,7 +500,7 @@ class GatewayExchange:
             tokens.labels("output").inc(usage.output_tokens)
             session, now = turn.held.session, self._gateway.clock.now()
             ttl = session.facts().held_ttl(session.view)
-            usd = self._record.cost(usage, session.model, ttl)
+            usd = self.record.cost(usage, session.model, ttl)
             turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
         self._called(turn, reply, usd)
         return reply, None

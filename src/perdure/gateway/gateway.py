@@ -6,9 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,11 +27,13 @@ from perdure.adapters.sinks import About, TeeSink, sinks_of
 from perdure.context.models import model_spec
 from perdure.engine.session import Services
 from perdure.errors import JournalError, ModelDown, PerdureError
+from perdure.gateway.admission import Admission
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
+from perdure.gateway.quotas import UsageBook
 from perdure.gateway.requests import ClientProtocol, DigestLimits
 from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions
@@ -46,82 +46,11 @@ from perdure.settings import Settings
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import connect_models, project_memories
 
-RESERVED = 4  # a tenant that holds few places has the last of so many parts to itself
-FEW = 16  # few: fewer than one of so many parts
-
-
-class GatewayBusy(Exception):
-    """There is no place; who comes back in a second may find one."""
-
-
-@dataclass(slots=True, eq=False)
-class IncomingBody:
-    """A body on its way in. `gave_way`: it was cut off for others."""
-
-    scope: anyio.CancelScope
-    gave_way: bool = False
-
-
-@dataclass(slots=True)
-class Admission:
-    """The places of one gateway. `most` is asked for with each request, since the configuration may change."""
-
-    _arriving: dict[str, OrderedDict[IncomingBody, None]] = field(default_factory=dict)
-    _answered: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that arrive or are answered."""
-        return sum(map(len, self._arriving.values())) + self._answered.total()
-
-    @contextmanager
-    def arriving(self, tenant: str, most: int, seconds: float) -> Iterator[IncomingBody]:
-        """The time in which a body arrives: what stands in the block is cancelled after so long, or to give way."""
-        if sum(map(len, self._arriving.values())) >= most:
-            self._give_way()
-        with anyio.move_on_after(seconds) as scope:
-            arrival = IncomingBody(scope)
-            mine = self._arriving.setdefault(tenant, OrderedDict())
-            mine[arrival] = None
-            try:
-                yield arrival
-            finally:
-                mine.pop(arrival, None)
-                if not mine and self._arriving.get(tenant) is mine:
-                    del self._arriving[tenant]
-
-    def _give_way(self) -> None:
-        tenant = max(self._arriving, key=lambda name: len(self._arriving[name]))
-        mine = self._arriving[tenant]
-        oldest, _ = mine.popitem(last=False)
-        if not mine:
-            del self._arriving[tenant]
-        oldest.gave_way = True
-        oldest.scope.cancel()
-
-    @contextmanager
-    def answered(self, tenant: str, most: int) -> Iterator[None]:
-        """A place among those that are answered; tenants that hold few have the last ones to themselves.
-
-        Raises `GatewayBusy`.
-        """
-        taken = self._answered.total()
-        holds_few = self._answered[tenant] < max(1, most // FEW)
-        if taken >= most or (taken >= most - most // RESERVED and not holds_few):
-            raise GatewayBusy
-        self._answered[tenant] += 1
-        try:
-            yield
-        finally:
-            self._answered[tenant] -= 1
-            if not self._answered[tenant]:
-                del self._answered[tenant]
-
-
 _LOG = logging.getLogger("perdure.gateway")
 _MOST_TOLD = 1_000  # lines that are logged once
 MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
+USAGE_SECONDS = 5.0  # what a kill may take of the day's count
 RETENTION_SECONDS = 3_600.0
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
@@ -162,6 +91,7 @@ class Gateway:
         self._background = TaskJobs()
         self.clock = SystemClock()
         self.admission = Admission()
+        self.usage = UsageBook(self.home / TENANTS)
         self.started = self.clock.now()
         self._environ = environ
         self._sink = sink
@@ -321,6 +251,7 @@ class Gateway:
     async def open(self) -> None:
         await self.client.open()
         self._background.start("sync", self._sync)
+        self._background.start("usage", self._save_usage)
         self._background.start("retention", self._retention)
 
     async def _sync(self) -> None:
@@ -335,21 +266,26 @@ class Gateway:
                     except JournalError:
                         self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
 
+    async def _save_usage(self) -> None:
+        while True:
+            await anyio.sleep(USAGE_SECONDS)
+            await self.usage.save(self.clock.now())
+
     async def _retention(self) -> None:
         while True:
-            if (days := self.active.gateway.keep_days) is not None:
-                gone = await anyio.to_thread.run_sync(self._expired, self.clock.now() - days * 86_400)
-                _LOG.info("%d sessions were deleted, untouched for %d days", gone, days)
+            if gone := await anyio.to_thread.run_sync(self._expired, self.active.gateway, self.clock.now()):
+                _LOG.info("%d sessions were deleted for their age", gone)
             await anyio.sleep(RETENTION_SECONDS)
 
-    def _expired(self, before: float) -> int:
-        """Delete what clients that aren't tenants left untouched since a time; how many sessions that were."""
+    def _expired(self, config: GatewayConfig, now: float) -> int:
+        """Delete sessions left untouched for longer than their tenant's are kept; how many that were."""
         gone = 0
         tenants = self.home / TENANTS
         for folder in sorted(tenants.iterdir()) if tenants.is_dir() else ():
-            if folder.name in self.active.gateway.tenants:
+            known = config.tenants.get(folder.name)
+            if (days := config.keep_days if known is None else known.keep_days) is None:
                 continue
-            store = SessionStore(folder)
+            before, store = now - days * 86_400, SessionStore(folder)
             for directory in list(store.directories()):
                 try:
                     if (directory / JOURNAL).stat().st_mtime < before:
@@ -366,6 +302,7 @@ class Gateway:
         await self._background.close()
         for sessions in self._sessions.values():
             await sessions.close()
+        await self.usage.save(self.clock.now())
         await _close_models(self.active)
         await self.client.close()
         await anyio.to_thread.run_sync(self._files.close)

@@ -168,8 +168,10 @@ def recall_function(name: str) -> Data:
 
 def openai_error_body(status: int, message: str) -> bytes:
     """An error of the gateway's own as OpenAI's servers say one."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return msgspec.json.encode({"error": {"message": f"perdure: {message}", "type": kind, "param": None, "code": None}})
+    kind, code = "invalid_request_error" if status < 500 else "server_error", None
+    if status == 429:
+        kind = code = "rate_limit_exceeded"
+    return msgspec.json.encode({"error": {"message": f"perdure: {message}", "type": kind, "param": None, "code": code}})
 
 
 class _RoleField(msgspec.Struct):

@@ -62,13 +62,13 @@ async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
 
 async def status(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """The sessions in memory: their own tenant's, or all where nobody else could ask."""
-    return _json(200, visible_status(gateway, who))
+    return _json(200, await visible_status(gateway, who))
 
 
 async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """The same for people, as a page that looks again by itself; a stranger is asked for a key."""
     is_stranger = who is None
-    told = None if is_stranger else visible_status(gateway, who)
+    told = None if is_stranger else await visible_status(gateway, who)
     body = live_page(told, gateway.clock.now(), asks_key=_status_visibility(gateway) == "own").encode()
     return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, HEADERS)
 
@@ -100,15 +100,28 @@ def _status_visibility(gateway: Gateway) -> str:
     return gateway.active.gateway.status or ("own" if gateway.active.tenants.is_closed else "all")
 
 
-def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
+async def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
     """What a caller may see."""
-    mine = gateway.tenants_open()
+    mine, now = gateway.tenants_open(), gateway.clock.now()
     if _status_visibility(gateway) == "own":
         mine = {name: some for name, some in mine.items() if who and name == who.id}
+    usage = {name: await _usage(gateway, name, now) for name in sorted({*mine, *((who.id,) if who else ())})}
     return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.admission.in_flight,
+        "usage": usage,
         "tenants": {name: [_session(one) for one in some] for name, some in sorted(mine.items())},
+    }
+
+
+async def _usage(gateway: Gateway, tenant: str, now: float) -> dict[str, Any]:
+    """What a tenant used today, beside what it may."""
+    used, limits = (await gateway.usage.of(tenant, now)).today(now), gateway.active.gateway.limits_of(tenant)
+    return {
+        "requests": used.requests,
+        "tokens": used.tokens,
+        "usd": round(used.usd, 6),
+        "limits": {name: most for name, most in msgspec.structs.asdict(limits).items() if most is not None},
     }
 
 
@@ -209,6 +222,8 @@ def _main(told: Data | None, now: float) -> Iterator[str]:
     for name, sessions in tenants.items():
         if sessions and len(tenants) > 1:
             yield f"<h2>{escape(name)}</h2>"
+        if sessions:
+            yield f'<p class="soft">{escape(_today(told["usage"][name]))}</p>'
         for session in sorted(sessions, key=lambda one: -_last(one)):
             yield from _live_session(session, now)
 
@@ -225,6 +240,17 @@ def _facts(told: Data, every: Sequence[Data]) -> Iterator[str]:
     ]
     cells = "".join(f'<div class="fact">{escape(name)}<b>{escape(value)}</b></div>' for name, value in facts)
     yield f'<div class="facts">{cells}</div>'
+
+
+def _today(usage: Data) -> str:
+    """What a tenant used today, and of how much."""
+    limits = usage["limits"]
+    tokens, usd = _k(usage["tokens"]) + " tokens", _live_usd(usage["usd"])
+    if "tokens_per_day" in limits:
+        tokens += f" of {_k(limits['tokens_per_day'])}"
+    if "usd_per_day" in limits:
+        usd += f" of {_live_usd(limits['usd_per_day'])}"
+    return f"today: {_count(usage['requests'], 'request')}, {tokens}, {usd}"
 
 
 def _live_session(one: Data, now: float) -> Iterator[str]:
