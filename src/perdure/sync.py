@@ -208,8 +208,8 @@ class SyncSession(Blocking[SessionFace]):
 
         Args:
             *messages: each a text (of the user), an object with `role` and `content` in Anthropic's words or OpenAI's,
-                a whole response of either API, plain or as its SDK gives it, or a `Message`. All of them are kept, or
-                none is.
+                an item of the Responses API, a whole response of any of these APIs, plain or as its SDK gives it, or a
+                `Message`. All of them are kept, or none is.
             also: records of the same transaction, for extensions.
 
         Raises:

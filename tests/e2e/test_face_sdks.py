@@ -9,7 +9,17 @@ import anyio
 import pytest
 
 from perdure import Session, connect
-from perdure.testing import FakeServer, FakeUpstream, check_anthropic, check_openai, say, tool_use
+from perdure.errors import RecordRefused
+from perdure.testing import (
+    FakeServer,
+    FakeUpstream,
+    check_anthropic,
+    check_openai,
+    check_responses,
+    say,
+    thinking,
+    tool_use,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -50,6 +60,44 @@ def test_openais_client(tmp_path: Path) -> None:
                 await session.append("And now?")
                 assert (await asked(session)).content == "Still rain."
             await client.close()
+
+    anyio.run(body)
+
+
+def test_openais_client_with_items(tmp_path: Path) -> None:
+    """LIB-5, GW-6: the same in items: responses are appended whole, reasoning comes back, nothing is stored there."""
+    openai = pytest.importorskip("openai")
+    tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
+    script = [say(thinking("hm"), tool_use("weather", {"city": "Oslo"})), say(thinking("so"), "It rains."), "Still."]
+
+    async def body() -> None:
+        async with FakeServer(FakeUpstream(script=script)) as server:
+            client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+            async def asked(session: Session) -> Any:
+                request = await session.prepare("responses")
+                assert not check_responses(request.body) and request.data["store"] is False
+                await session.append(answer := await client.responses.create(**request.data))
+                return answer
+
+            async with Session.create(tmp_path, home=tmp_path / "home", id="mine", settings=SHORT) as session:
+                await session.set_prefix(model="gpt-6", system="Be brief.", tools=[tool])
+                await session.append({"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]})
+                calls = [item for item in (await asked(session)).output if item.type == "function_call"]
+                await session.append({"type": "function_call_output", "call_id": calls[0].call_id, "output": "rain"})
+                assert (await asked(session)).output_text == "It rains."
+                before = session.messages("responses")
+                kinds = "message reasoning function_call function_call_output reasoning message"
+                assert [item.get("type", "message") for item in before] == kinds.split()
+                assert session.messages()[1]["content"][0]["type"] == "tool_use", "and no word of it in another wire"
+            async with Session.open("mine", home=tmp_path / "home", settings=SHORT) as session:
+                assert session.messages("responses") == before
+                await session.append("And now?")
+                assert (await asked(session)).output_text == "Still."
+                with pytest.raises(RecordRefused, match="no whole answer"):
+                    await session.append({"object": "response", "status": "failed", "error": {"message": "no"}})
+            await client.close()
+            assert not server.upstream.statistics.violations
 
     anyio.run(body)
 

@@ -17,14 +17,23 @@ import anyio
 import anyio.to_thread
 
 from perdure.engine.session import LiveSession, Services
-from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse, SessionNotFound, nearest
+from perdure.errors import (
+    BadSetting,
+    ModelError,
+    RecordRefused,
+    SessionClosed,
+    SessionInUse,
+    SessionNotFound,
+    nearest,
+)
 from perdure.face.opening import Opening
 from perdure.settings import Settings
-from perdure.transcript.blocks import ToolUse, check_front_written, check_written
+from perdure.transcript.blocks import ToolUse, check_front_written, check_written, raw_of
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import openai_message
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import answer_messages, is_item, message_of_items
 from perdure.wiring.parts import SessionOptions, background, memory_session
 
 if TYPE_CHECKING:
@@ -261,8 +270,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         Args:
             *messages: each a text (of the user), an object with `role` and `content` in Anthropic's words or OpenAI's,
-                a whole response of either API, plain or as its SDK gives it, or a `Message`. All of them are kept, or
-                none is.
+                an item of the Responses API, a whole response of any of these APIs, plain or as its SDK gives it, or a
+                `Message`. All of them are kept, or none is.
             also: records of the same transaction, for extensions.
 
         Raises:
@@ -278,7 +287,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             await session.append({"role": "user", "content": [result]})
         """
         async with self._used():
-            await LiveSession.append(self, *(_plain(one) for one in messages), also=also)
+            await LiveSession.append(self, *(said for one in messages for said in _plain(one)), also=also)
 
     def messages(self, format: WireProtocol = "anthropic") -> list[dict[str, Any]]:
         """The messages as the model would see them now, as plain data.
@@ -369,7 +378,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         async with self._used():
             asked = self._asked(model)
-            said, system = self._taken([_plain(one) for one in _prompts(prompt)])
+            said, system = self._taken([one for given in _prompts(prompt) for one in _plain(given)])
             if system is not None:
                 raise RecordRefused("a system message is no prompt: say it with set_prefix(system=…)")
             if not said:
@@ -722,8 +731,8 @@ def _definitions(tools: Any) -> Sequence[Any]:
     return [getattr(one, "definition", one) for one in tools]
 
 
-def _plain(one: Any) -> Any:
-    """Answers of the SDKs, and whole answers of OpenAI's API, as messages."""
+def _plain(one: Any) -> list[Any]:
+    """Answers of the SDKs, whole answers of OpenAI's APIs, and items of one of them, as messages."""
     if isinstance(one, str) and not one.strip():
         raise RecordRefused("the message says nothing: its text is empty")
     if not isinstance(one, Mapping | Message | str) and callable(as_dict := getattr(one, "to_dict", None)):
@@ -732,7 +741,26 @@ def _plain(one: Any) -> Any:
         check_shape(one)
         for block in one.blocks:
             check_written(block, one.role)
-    return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
+    if isinstance(one, Mapping) and one.get("object") == "response":
+        return _response_messages(one)
+    if isinstance(one, Mapping) and is_item(one):
+        return [message_of_items([raw_of(one, "the item")])]
+    return [openai_message(one) if isinstance(one, Mapping) and "choices" in one else one]
+
+
+def _response_messages(response: Mapping[str, Any]) -> list[Message]:
+    """A response of the Responses API as messages, which share its id and repeat its usage."""
+    from perdure.adapters.providers.responses import reply_of_response
+
+    try:
+        reply = reply_of_response(dict(response), "")
+    except ModelError as e:
+        raise RecordRefused(f"the response is no whole answer: {e}") from None
+    told = {"response_id": reply.response or None, "model": reply.model or None, "usage": reply.usage}
+    return [
+        Message.of(role, blocks, **told, stop_reason=reply.stop_reason)
+        for role, blocks in answer_messages(reply.blocks)
+    ]
 
 
 def _prompts(prompt: Any) -> list[Any]:

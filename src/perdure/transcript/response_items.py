@@ -35,6 +35,7 @@ _CALLS: Final = {
 _RESULTS: Final = frozenset(f"{kind}_output" for kind in _CALLS)
 _SYSTEM: Final = ("developer", "system")
 _OTHERS_OF_SYSTEM: Final = ("additional_tools", "configuration_update")
+_OWN_PARTS: Final = ("input_", "output_", "refusal")
 _TEXTS: Final = ("input_text", "output_text", "text")
 _NO_SCREEN: Final = (  # a screen of one pixel, where a screenshot left the view
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Erk"
@@ -69,6 +70,15 @@ def item_kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:
     except _UNREADABLE as e:
         raise MalformedBlock("item", str(e)) from None
     return tag.type or ("message" if tag.role else "item_reference"), tag.role
+
+
+def is_item(given: Mapping[str, Any]) -> bool:
+    """Whether plain data is an item of the Responses API, and nothing that another API has."""
+    kind, content = given.get("type"), given.get("content")
+    if "role" in given:
+        parts = content if isinstance(content, list) else []
+        return any(isinstance(part, dict) and str(part.get("type")).startswith(_OWN_PARTS) for part in parts)
+    return isinstance(kind, str) and (kind == REASONING or kind in _CALLS or kind in _RESULTS)
 
 
 def is_of_front(kind: str, role: str) -> bool:
