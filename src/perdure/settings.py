@@ -96,6 +96,7 @@ class Settings:
     # Microcompaction (TURN-4)
     microcompact: bool = True
     microcompact_tools: tuple[str, ...] = tuple(name for family in COMPACTABLE_TOOLS for name in family)
+    microcompact_large_tokens: int = 1_000  # TURN-17: of other tools, where a call can be repeated
     microcompact_keep_tokens: int = 40_000
     microcompact_min_saved_tokens: int = 20_000
     microcompact_reach_tokens: int = 20_000  # acts from trigger - this
@@ -327,7 +328,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "snip": "drop what led nowhere, such as interrupted calls",
         "snip_min_saved_tokens": "what dropping it has to free at least, in tokens",
         "microcompact": "clear old tool results",
-        "microcompact_tools": "tools whose results may be cleared, as they can be run again",
+        "microcompact_tools": "tools whose results are cleared first, as they can be run again",
+        "microcompact_large_tokens": "results of other tools of this size may be cleared too, in tokens",
         "microcompact_keep_tokens": "the newest tool results that stay, in tokens",
         "microcompact_min_saved_tokens": "what clearing results has to free at least, in tokens",
         "microcompact_reach_tokens": "results are cleared from this many tokens below the trigger on",

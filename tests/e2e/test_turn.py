@@ -623,7 +623,7 @@ def test_sixty_calls_in_a_small_window(kind: str) -> None:
     async def body() -> None:
         desk = await Desk.open(summarizer_models=("offline",))
         chance = random.Random(3)
-        tools = ("Read", "QueryDatabase", "AskColleague")  # results of the last two are never cleared
+        tools = ("Read", "Task", "AskColleague")  # results of the last two are never cleared
         script = [say(f"Step {n}.", tool_use(tools[n % 3], {"path": f"src/file{n}.py"})) for n in range(60)]
         upstream = FakeUpstream(rules=ModelRules(window_tokens=32_000), script=script)
         async with FakeServer(upstream, model={"max_model_len": 32_000, "max_input_tokens": 32_000}) as server:

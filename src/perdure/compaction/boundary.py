@@ -109,13 +109,13 @@ def _with_focus(plan: CompactionPlan, focus: str, who: str) -> CompactionPlan:
 
 
 def _room_tokens(view: ContextView, bare: Compacted, facts: Facts) -> tuple[int, int]:
-    """Tokens that may come back: half of the trigger may be filled afterwards (PRS-2), and it must stay a gain (CMP-9).
+    """Tokens that may come back: half may be filled afterwards (PRS-2, TURN-17), and it must stay a gain (CMP-9).
 
     The second number is what there is beyond the half, where the kept messages fill it alone: a todo list is short,
     and nowhere else.
     """
     trigger = facts.limits.trigger
-    half = max(0, trigger // 2 - bare.tokens_after)
+    half = max(0, facts.half_tokens(view) - bare.tokens_after)
     spare = max(0, trigger // 50 - half)
     least = facts.settings.min_reduction_percent if bare.trigger != "manual" else 0
     gain = facts.size(view) * (100 - least) // 100 - bare.tokens_after - 1

@@ -49,11 +49,10 @@ def keep_from(view: ContextView, facts: Facts, *, after: int | None = None) -> i
 
 
 def _room(view: ContextView, facts: Facts) -> int:
-    """Tokens that kept messages may take so that at most half of the trigger is filled afterwards (PRS-2)."""
-    limits, calibration = facts.limits, view.state.calibration
+    """Tokens that kept messages may take so that no more than half is filled afterwards (PRS-2, TURN-17)."""
+    calibration = view.state.calibration
     overhead = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
-    summary = summary_budget(facts)
-    return round((limits.trigger // 2 - overhead) / calibration.ratio) - summary
+    return round((facts.half_tokens(view) - overhead) / calibration.ratio) - summary_budget(facts)
 
 
 def tail_tokens(view: ContextView, facts: Facts) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import msgspec
 
 from perdure.context.cost import first_position, pays_back
 from perdure.context.cuts import follows_results
-from perdure.context.policy import Facts
+from perdure.context.policy import Facts, has_recall_tool
 from perdure.context.reminders import neutralised, neutralised_parts
 from perdure.context.thinking import is_postponed
 from perdure.context.view import WORTH_CHARS, ContextView, ResultInView, progress_lines
@@ -36,6 +37,7 @@ from perdure.transcript.records import (
     StoredOriginal,
 )
 from perdure.transcript.tokens import Size, block_size, image_edge, text_size
+from perdure.transcript.tool_calls.actions import ToolTable
 
 Pass = Callable[[ContextView, Facts], tuple[Edit, ...]]
 
@@ -106,8 +108,11 @@ def tool_result_budget(view: ContextView, facts: Facts) -> tuple[Offloaded, ...]
     fresh = _fresh_results(view, facts)
     if not fresh:
         return ()
+    offers_tools = view.front is not None and bool(view.front.tools)
+    if offers_tools and not has_recall_tool(view, facts.settings) and facts.size(view) < facts.limits.trigger:
+        return ()  # TURN-17: what only a person can bring back, the model reads once
     chosen = [i for i, text in fresh.items() if len(text) > _limit_chars(view, i, facts)]
-    chosen += _over_message_limit(fresh, chosen, facts)
+    chosen += _over_message_limit(view, fresh, chosen, facts)
     edits = (_offload(view, identity, fresh[identity], facts) for identity in chosen)
     return tuple(edit for edit in edits if _shrinks(view, edit))
 
@@ -138,12 +143,14 @@ def _fresh_results(view: ContextView, facts: Facts) -> dict[ToolUseId, str]:
 def _limit_chars(view: ContextView, identity: ToolUseId, facts: Facts) -> int:
     settings = facts.settings
     limit = settings.result_limits_chars.get(view.calls[identity].name, settings.result_limit_chars)
-    return facts.limits.scaled(limit, floor=_LIMIT_FLOOR_CHARS)
+    return facts.scaled(view, limit, floor=_LIMIT_FLOOR_CHARS)
 
 
-def _over_message_limit(fresh: dict[ToolUseId, str], chosen: list[ToolUseId], facts: Facts) -> list[ToolUseId]:
+def _over_message_limit(
+    view: ContextView, fresh: dict[ToolUseId, str], chosen: list[ToolUseId], facts: Facts
+) -> list[ToolUseId]:
     """The largest results, until the rest of the merged message fits its limit."""
-    limit = facts.limits.scaled(facts.settings.message_limit_bytes, floor=2 * _LIMIT_FLOOR_CHARS)
+    limit = facts.scaled(view, facts.settings.message_limit_bytes, floor=2 * _LIMIT_FLOOR_CHARS)
     rest = {i: len(text.encode("utf-8", "surrogatepass")) for i, text in fresh.items() if i not in chosen}
     total, more = sum(rest.values()), []
     for identity in sorted(rest, key=lambda i: -rest[i]):
@@ -155,8 +162,10 @@ def _over_message_limit(fresh: dict[ToolUseId, str], chosen: list[ToolUseId], fa
 
 
 def _offload(view: ContextView, identity: ToolUseId, text: str, facts: Facts) -> Offloaded:
-    chars = facts.limits.scaled(facts.settings.preview_chars, floor=_PREVIEW_FLOOR_CHARS)
-    preview = preview_of(neutralised(text), identity, chars, is_command=view.calls[identity].name in COMMAND_TOOLS)
+    chars = facts.scaled(view, facts.settings.preview_chars, floor=_PREVIEW_FLOOR_CHARS)
+    name = view.calls[identity].name
+    is_command = name in COMMAND_TOOLS or _tool_table(facts.settings.ledger_tools).kind(name) == "run"
+    preview = preview_of(neutralised(text), identity, chars, is_command=is_command)
     return Offloaded(
         changes=(with_text(view, identity, preview, keep_media=True),),
         stored=(stored(view, identity),),
@@ -214,6 +223,11 @@ _LEAST_PASSED_BY_TOKENS = 40  # attachments and images below this cost about wha
 IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
 
 
+_LEAST_LARGE_TOKENS = 100
+# Whose results nobody can have again by asking once more: what a person or another agent said, the state of the work.
+_NOT_AGAIN = frozenset({"todo", "plan", "agent", "ask", "skill", "tools", "stop", "input"})
+
+
 def cleared_text(identity: str) -> str:
     """What stands in the place of a cleared result (TURN-4)."""
     return f"[Old tool result content cleared; recall with id {identity}]"
@@ -245,28 +259,32 @@ def microcompact(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
     if not settings.microcompact or settings.provider_clearing:
         return ()
     if settings.idle_clear and facts.is_cold(view):
-        ids = [identity for identity, _ in candidates(view, facts)]
-        ids = ids[: len(ids) - settings.idle_keep_last] if len(ids) > settings.idle_keep_last else []
-        edit = _clear(view, ids, "idle", "the cache is cold")
+        first = [identity for identity, _ in candidates(view, facts)]
+        others = [identity for identity, _ in candidates(view, facts, other_tools=True) if identity not in first]
+        old = {i for some in (first, others) for i in some[: max(0, len(some) - settings.idle_keep_last)]}
+        edit = _clear(view, [i for i in view.results if i in old], "idle", "the cache is cold")
         return (edit,) if _may_move(view, edit, facts) else ()
     return _by_size(view, facts)
 
 
 def _by_size(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
     settings, limits = facts.settings, facts.limits
-    tools = frozenset(settings.microcompact_tools)
-    keep_tokens = limits.scaled(settings.microcompact_keep_tokens)
-    if sum(tokens for name, tokens in view.result_tokens.items() if name in tools) <= keep_tokens:
+    keep_tokens = facts.scaled(view, settings.microcompact_keep_tokens)
+    if sum(view.result_tokens.values()) <= keep_tokens:
         return ()
     size = facts.size(view)
     if size < limits.trigger - facts.reach_tokens:
         return ()
-    found, min_saved = candidates(view, facts), limits.scaled(settings.microcompact_min_saved_tokens)
-    ids, saved = select_by_size(
-        found, keep_tokens=keep_tokens, keep_last=settings.microcompact_keep_last, min_saved=min_saved
-    )
-    saved -= sum(tokens for i, tokens in found if i in ids and view.results[i].position >= view.sent)
-    if saved < min_saved:
+    min_saved = facts.scaled(view, settings.microcompact_min_saved_tokens)
+    for other_tools in (False, True):  # the tools of the settings are the first choice (TURN-17)
+        found = candidates(view, facts, other_tools=other_tools)
+        ids, saved = select_by_size(
+            found, keep_tokens=keep_tokens, keep_last=settings.microcompact_keep_last, min_saved=min_saved
+        )
+        saved -= sum(tokens for i, tokens in found if i in ids and view.results[i].position >= view.sent)
+        if saved >= min_saved:
+            break
+    else:
         return ()
     edit = _clear(view, ids, "size", "old results fill the window")
     if not _may_move(view, edit, facts):
@@ -282,17 +300,34 @@ def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:
     return first is not None and not is_postponed(view, first, facts)
 
 
-def candidates(view: ContextView, facts: Facts) -> list[tuple[ToolUseId, int]]:
-    """Results of compactable tools still shown, in order, with their tokens by the base rule."""
-    tools = frozenset(facts.settings.microcompact_tools)
+def candidates(view: ContextView, facts: Facts, *, other_tools: bool = False) -> list[tuple[ToolUseId, int]]:
+    """Results still shown that may be cleared, in order, with their tokens by the base rule: those of the tools of the
+    settings, and with `other_tools` also large ones of any other whose call can be made again."""
+    least = facts.scaled(view, facts.settings.microcompact_large_tokens, floor=_LEAST_LARGE_TOKENS)
+    found = ((identity, _size(view, identity).base, result) for identity, result in view.results.items())
     return [
-        (identity, _size(view, identity).base)
-        for identity, result in view.results.items()
-        if view.calls[identity].name in tools and _is_candidate(view, result, facts)
+        (identity, tokens)
+        for identity, tokens, result in found
+        if (_is_first_choice(view, identity, facts) or (other_tools and tokens >= least))
+        and _is_candidate(view, result, facts)
     ]
 
 
+def _is_first_choice(view: ContextView, identity: ToolUseId, facts: Facts) -> bool:
+    return view.calls[identity].name in facts.settings.microcompact_tools
+
+
+@lru_cache(maxsize=32)
+def _tool_table(own: tuple[str, ...]) -> ToolTable:
+    return ToolTable.of(own)
+
+
 def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool:
+    name = view.calls[result.id].name
+    if name not in facts.settings.microcompact_tools:
+        kind = _tool_table(facts.settings.ledger_tools).kind(name)
+        if kind in _NOT_AGAIN or name in facts.settings.offload_exempt_tools:
+            return False
     if result.id in view.cleared or result.id in view.snipped:
         return False
     item = view.items[result.position]
@@ -303,10 +338,10 @@ def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool
 
 def frontier(view: ContextView, facts: Facts) -> int:
     """The position of the oldest result that clearing may still take; the end of the view when there is none."""
-    tools = frozenset(facts.settings.microcompact_tools)
+    least = facts.scaled(view, facts.settings.microcompact_large_tokens, floor=_LEAST_LARGE_TOKENS)
     for identity, result in view.results.items():
-        is_candidate = view.calls[identity].name in tools and _is_candidate(view, result, facts)
-        if is_candidate and _saved(view, identity, cleared_text(identity)) > 0:
+        is_worth_it = _is_first_choice(view, identity, facts) or _size(view, identity).base >= least
+        if is_worth_it and _is_candidate(view, result, facts) and _saved(view, identity, cleared_text(identity)) > 0:
             return result.position
     return len(view.items)
 
@@ -404,7 +439,7 @@ def _snipped(view: ContextView, position: int) -> Snipped | None:
 
 def _is_worth_it(view: ContextView, edit: Snipped, facts: Facts) -> bool:
     """Whether it is worth a rewritten prefix of its own; in a dead cache anything is."""
-    least = facts.limits.scaled(facts.settings.snip_min_saved_tokens)
+    least = facts.scaled(view, facts.settings.snip_min_saved_tokens)
     is_enough = edit.tokens_saved >= least and pays_back(view, (edit,), edit.tokens_saved, facts)
     return facts.is_cold(view) or is_enough
 

@@ -15,6 +15,7 @@ from perdure.transcript.tool_calls.actions import plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
+_FRONT_SHARE = 8  # TURN-17: a front takes one part in so many of a window; what is more is missing behind it
 # PRS-3: the least that auto-compaction counts with. In less, the reserve for the answer and an agent's tools leave no
 # room for a conversation; how much these take in a session is known to `least_window`.
 LEAST_WINDOW_TOKENS = 10_000
@@ -138,6 +139,20 @@ class Facts:
         """How far below the trigger the cheap passes begin to act (TURN-3, TURN-4)."""
         reach = self.limits.scaled(self.settings.microcompact_reach_tokens)
         return min(reach, self.limits.trigger * 15 // 100)
+
+    def scaled(self, view: ContextView, budget: int, *, floor: int = 1) -> int:
+        """A budget cut to what this window holds behind the front (TURN-17)."""
+        behind = self.limits.usable - view.front_size.live
+        full = FULL_USABLE_TOKENS - FULL_USABLE_TOKENS // _FRONT_SHARE
+        share = min(self.limits.scale, max(0.0, behind / full))
+        return max(floor, round(budget * share))
+
+    def half_tokens(self, view: ContextView) -> int:
+        """How large a view may be after a compaction: half of the trigger (PRS-2). Behind a front that takes more than
+        the usual, the same part of what it leaves is filled as behind a usual one (TURN-17)."""
+        trigger, front = self.limits.trigger, view.front_size.live
+        behind = (trigger - front) * (_FRONT_SHARE - 2) // (2 * _FRONT_SHARE - 2)
+        return max(trigger // 2, min(trigger, front + behind))
 
     def is_cold(self, view: ContextView) -> bool:
         """Whether the provider's cache has expired since the last answer, so that moving the prefix costs nothing."""
@@ -264,15 +279,15 @@ def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
 
     The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough.
     """
-    settings, limits, model, calibration = facts.settings, facts.limits, facts.model, view.state.calibration
+    settings, model, calibration = facts.settings, facts.model, view.state.calibration
     breaker = view.state.breaker
     if breaker.boundaries and not breaker.responses_since_boundary:
         return False  # what was just compacted is asked with first; else a request prepared again is another one
-    record = limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
+    record = facts.limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
     front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
     after = front + round(record * calibration.ratio)
     spared = size - after
-    if spared < limits.scaled(settings.thrifty_least_tokens):
+    if spared < facts.limits.scaled(settings.thrifty_least_tokens):
         return False
     if facts.is_cold(view):
         return True

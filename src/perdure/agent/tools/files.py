@@ -84,8 +84,8 @@ def _image(data: bytes, kind: str, limit: int) -> ToolOutcome:
 
 
 def _listed(context: ToolContext, data: bytes, given: ReadInput) -> str:
-    settings, limits = context.session.settings, context.session.limits
-    room = limits.scaled(settings.result_limit_chars, floor=2_000) - _SPARE_CHARS
+    facts, view, settings = context.session.facts(), context.session.view, context.session.settings
+    room = facts.scaled(view, settings.result_limit_chars, floor=2_000) - _SPARE_CHARS
     text = data.decode("utf-8-sig", "replace")
     lines = text.split("\n")
     if lines[-1] == "":

@@ -1,0 +1,129 @@
+"""TURN-17: limits scale with the window less the front; results are cleared and offloaded by what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure.context.models import UNKNOWN
+from perdure.context.passes import candidates, frontier, microcompact, tool_result_budget
+from perdure.context.policy import Facts, thresholds
+from perdure.context.view import ContextView, project
+from perdure.settings import Settings
+from perdure.transcript.messages import Message, MessageId, Usage
+from perdure.transcript.records import Front, Record
+
+RECALL = {"name": "recall", "input_schema": {"type": "object"}}
+
+
+def facts_of(window: int, **more: Any) -> Facts:
+    settings = Settings(window_tokens=window, **more)
+    return Facts(settings=settings, limits=thresholds(settings, UNKNOWN, window, "setting"))
+
+
+def loop(
+    tool: str, results: int, chars: int, *, front: int = 0, recall: bool = True, answered: bool = True
+) -> ContextView:
+    """A view of calls of one tool; the last result wasn't sent yet, unless `answered`."""
+    tools = [RECALL] if recall else [{"name": tool, "input_schema": {"type": "object"}}]
+    records: list[Record] = [Front(model="m", system="word " * front, tools=tools)]
+    records.append(Message.of("user", "go", id=MessageId("u")))
+    for n in range(results):
+        call = {"type": "tool_use", "id": f"t{n}", "name": tool, "input": {"n": n}}
+        records.append(Message.of("assistant", [call], id=MessageId(f"a{n}"), response_id=f"r{n}"))
+        words = f"{n} " + "some words of it " * (chars // 17)
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": words}
+        records.append(Message.of("user", [result], id=MessageId(f"r{n}")))
+    if answered:
+        records.append(Message.of("assistant", "seen", id=MessageId("end"), response_id="end"))
+    return project(records)
+
+
+def test_budgets_shrink_with_what_the_front_takes() -> None:
+    """TURN-17: a front of the usual size changes nothing; what it takes beyond that is missing for the rest."""
+    facts = facts_of(60_000)
+    small, large = loop("Read", 1, 100), loop("Read", 1, 100, front=19_000)
+    assert facts.scaled(small, 40_000) == facts.limits.scaled(40_000)
+    assert large.front_size.live > facts.limits.usable // 8
+    behind = (facts.limits.usable - large.front_size.live) / 140_000
+    assert facts.scaled(large, 40_000) == round(40_000 * behind) < facts.limits.scaled(40_000)
+    assert facts.scaled(loop("Read", 1, 100, front=90_000), 40_000, floor=7) == 7
+
+
+@pytest.mark.parametrize("front", [0, 5_000, 19_000, 30_000])
+def test_half_of_what_the_front_leaves_may_be_filled(front: int) -> None:
+    """TURN-17, PRS-2: a large front doesn't take the place of what a compaction keeps."""
+    facts, view = facts_of(60_000), loop("Read", 1, 100, front=front)
+    trigger, before = facts.limits.trigger, view.front_size.live
+    room = facts.half_tokens(view) - before
+    assert facts.half_tokens(view) < trigger
+    if before <= trigger // 8:
+        assert facts.half_tokens(view) == trigger // 2
+    else:
+        assert room >= (trigger - before) * 2 // 5
+
+
+@pytest.mark.parametrize("tool", ["shell_command", "developer__shell", "mcp__db__query", "terminal", "frobnicate"])
+def test_large_results_of_any_tool_are_cleared(tool: str) -> None:
+    """TURN-17, G8: near the trigger, whatever the tool is called; the last ones stay."""
+    facts, view = facts_of(60_000), loop(tool, 40, 4_000)
+    assert facts.size(view) > facts.limits.trigger - facts.reach_tokens and not candidates(view, facts)
+    (edit,) = microcompact(view, facts)
+    assert edit.tool_use_ids[0] == "t0" and not {"t37", "t38", "t39"} & set(edit.tool_use_ids)
+    assert frontier(view, facts) == view.results["t0"].position  # type: ignore[index]
+
+
+@pytest.mark.parametrize("tool", ["Task", "TodoWrite", "AskUserQuestion", "Skill", "BashOutput", "recall"])
+def test_what_nobody_can_have_again_by_asking_stays(tool: str) -> None:
+    """TURN-17: what an agent or a person said, the state of the work, and what was recalled."""
+    facts, view = facts_of(60_000), loop(tool, 40, 4_000)
+    assert facts.size(view) > facts.limits.trigger and not microcompact(view, facts)
+
+
+def test_small_results_of_other_tools_stay() -> None:
+    """TURN-17: only large ones; what is small costs more to clear than it frees."""
+    facts, view = facts_of(60_000), loop("frobnicate", 700, 170)
+    assert facts.size(view) > facts.limits.trigger and not microcompact(view, facts)
+
+
+def test_the_named_tools_are_the_first_choice() -> None:
+    """TURN-17: while their results are enough, nothing else is cleared."""
+    facts = facts_of(60_000)
+    records: list[Record] = [Front(model="m", tools=[RECALL]), Message.of("user", "go", id=MessageId("u"))]
+    for n in range(40):
+        call = {"type": "tool_use", "id": f"t{n}", "name": ("mcp__db__query", "Read")[n % 2], "input": {"n": n}}
+        records.append(Message.of("assistant", [call], id=MessageId(f"a{n}"), response_id=f"r{n}"))
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n} " + "some words of it " * 240}
+        records.append(Message.of("user", [result], id=MessageId(f"r{n}")))
+    records.append(Message.of("assistant", "seen", id=MessageId("end"), response_id="end"))
+    (edit,) = microcompact(project(records), facts)
+    assert edit.tool_use_ids and all(int(i[1:]) % 2 == 1 for i in edit.tool_use_ids)
+
+
+def test_a_cold_cache_is_a_chance_for_every_tool() -> None:
+    """TURN-17, TURN-4: when nothing is cached, large results of other tools go as well; the last ones stay."""
+    usage = Usage(input_tokens=30_000)
+    view = loop("mcp__db__query", 12, 8_000)
+    late = Message.of("assistant", "later", id=MessageId("late"), response_id="late", at=1_000.0, usage=usage)
+    view = project([late], view)
+    settings = Settings(window_tokens=200_000)
+    limits = thresholds(settings, UNKNOWN, 200_000, "setting")
+    (edit,) = microcompact(view, Facts(settings=settings, limits=limits, now=1_000.0 + 90_000))
+    assert edit.trigger == "idle" and list(edit.tool_use_ids) == [f"t{n}" for n in range(7)]
+
+
+def test_without_recall_a_result_is_read_once() -> None:
+    """TURN-17, G9: who can't have it back sees it whole, unless it would not fit."""
+    facts = facts_of(60_000)
+    chars = facts.limits.scaled(50_000) + 4_000
+    assert tool_result_budget(loop("frobnicate", 1, chars, answered=False), facts)
+    assert not tool_result_budget(loop("frobnicate", 1, chars, recall=False, answered=False), facts)
+    assert tool_result_budget(loop("frobnicate", 1, 400_000, recall=False, answered=False), facts)
+
+
+def test_previews_of_commands_show_their_end_whatever_the_tool_is_called() -> None:
+    """TURN-17, TURN-2: outcomes stand at the end."""
+    view = loop("shell_command", 1, 90_000, answered=False)
+    (edit,) = tool_result_budget(view, facts_of(60_000))
+    assert b"The end:" in bytes(edit.changes[0].to)
