@@ -118,3 +118,32 @@ async def test_a_session_of_forty_calls(tmp_path: Path, name: str, is_stream: bo
         assert client.modes[0] == "untouched" and client.modes[-1] == "view" and len(at.held) == 1
         if name == "empty-when-full":
             assert at.metric("perdure_recovered_total", reason="prompt_too_long") == len(server.refused) > 0
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ["gemini", "deepseek-thinking"])
+@in_loop
+async def test_what_is_recalled_for_a_client_comes_back_as_its_server_wants(
+    tmp_path: Path, name: str, is_stream: bool
+) -> None:
+    """GW-7, GW-8: calls of our tool, which no client says again, keep what their provider sent with them."""
+    steps = [say(text("looking"), tool_use("recall", {"query": "x"})), say(tool_use("shell_command", {"n": 1}))]
+    upstream = FakeUpstream(
+        rules=ModelRules(window_tokens=WINDOW), script=[*steps, *steps[:1], "found", "end"], strict=False
+    )
+    server = OpinionatedServer(upstream, opinion=OPINIONS[name]())
+    async with server, serving(tmp_path, server) as at:
+        client = Client(at.url + server.opinion.path, name, is_stream=is_stream)
+        client.messages.append({"role": "user", "content": "go"})
+        async with aiohttp.ClientSession() as http:
+            answer = await client.asked(http)
+            assert answer is not None, client.errors
+            client.messages.append(answer)
+            (call,) = answer["tool_calls"]
+            client.messages.append({"role": "tool", "tool_call_id": call["id"], "content": "output"})
+            (held,) = at.held
+            held.is_shaped = True  # from here on the view goes up, with the calls that the client doesn't know
+            assert (last := await client.asked(http)) is not None and "found" in str(last["content"]), client.errors
+        assert not server.refused and upstream.statistics.requests == 4
+        own = [call for one in at.bodies[-1]["messages"] for call in one.get("tool_calls") or ()]
+        assert [call["function"]["name"] for call in own] == ["recall", "shell_command", "recall"]

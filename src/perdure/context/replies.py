@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perdure.transcript.blocks import Block, ToolUse
-from perdure.transcript.messages import ResponseId, Usage
+from perdure.transcript.messages import ResponseId, Usage, WireFields
 
 WireProtocol = Literal["anthropic", "openai", "responses"]
 StopReason = Literal[
@@ -97,6 +97,7 @@ class Reply:
             anything was reported.
         billed: what is paid for, when that differs.
         edits: what the provider did to the context by itself.
+        wire: what the answer says besides, in words that only its protocol has.
 
     Example:
         from perdure.testing import ScriptedModel
@@ -112,6 +113,7 @@ class Reply:
     usage: Usage | None = None
     billed: Usage | None = None
     edits: tuple[ProviderEdit, ...] = ()
+    wire: WireFields | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -406,6 +406,9 @@ async def _reword_answer(who: Requester, incoming: ClientRequest, held: CachedSe
     if item is None or item.message.origin != "model" or not 0 < count < len(incoming.history):
         return
     said = who.side.messages(incoming.history[count - 1 : count])
+    at = held.session.view.positions[item.message.id]
+    if said and said[-1].wire and at and held.session.view.items[at - 1].message.note == RECALLED:
+        return  # it is said of several answers, which the client sees as one: each keeps what it came with
     if said and said[-1].wire != item.message.wire:
         await held.session.record(Worded(message=item.message.id, wire=said[-1].wire))
 
@@ -603,6 +606,7 @@ def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds, response: ResponseId)
             model=turn.incoming.model,
             usage=reply.usage,
             stop_reason=reply.stop_reason,
+            wire=reply.wire,
         )
         for role, blocks in turn.who.side.answered(reply)
     )

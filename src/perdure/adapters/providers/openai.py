@@ -28,7 +28,7 @@ from perdure.context.replies import (
 from perdure.context.request import ModelRequest
 from perdure.errors import BadSetting, ModelDown, ModelError, StreamCut
 from perdure.transcript.blocks import NAME_CHARACTERS, Block, block_of, sendable_id, text_block
-from perdure.transcript.messages import ResponseId, Usage
+from perdure.transcript.messages import ResponseId, Usage, WireFields
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -50,6 +50,7 @@ class _PartialCall:
     identity: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 class OpenAIReplyBuilder:
@@ -65,6 +66,8 @@ class OpenAIReplyBuilder:
         self._thought: list[str] = []
         self._text: list[str] = []
         self._calls: dict[int, _PartialCall] = {}
+        self._more: dict[str, Any] = {}
+        self._parts: dict[str, msgspec.Raw] = {}  # what calls say besides, by their ids
         self._finish: str | None = None
         self._usage: dict[str, Any] | None = None
 
@@ -100,6 +103,7 @@ class OpenAIReplyBuilder:
         if isinstance(thought, str) and thought:
             self._thought.append(thought)
             yield ThinkingDelta(0, thought)
+        _add(self._more, delta, _READ)
         words = delta.get("content") or delta.get("refusal")
         if isinstance(words, str) and words:
             self._text.append(words)
@@ -120,6 +124,7 @@ class OpenAIReplyBuilder:
         call = self._calls.setdefault(index, _PartialCall())
         call.identity = call.identity or str(piece.get("id") or "")
         call.name = call.name or str(function.get("name") or "")
+        _add(call.more, piece, _READ_OF_CALL)
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else _text_of(arguments)
         call.pieces.append(text)
@@ -138,7 +143,12 @@ class OpenAIReplyBuilder:
             blocks=blocks,
             stop_reason=self._stop_reason(usage),
             usage=usage,
+            wire=self._wire(),
         )
+
+    def _wire(self) -> WireFields | None:
+        fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in self._more.items()}
+        return WireFields(protocol="openai", fields=fields, parts=self._parts) if fields or self._parts else None
 
     def _blocks(self) -> Iterator[Block]:
         if self._thought:  # unsigned: kept in the journal, never sent
@@ -152,9 +162,12 @@ class OpenAIReplyBuilder:
             is_cut = self._finish == "length" and index == max(self._calls) and isinstance(arguments, dict)
             if not is_cut:
                 name = call.name[:NAME_CHARACTERS] or "unnamed"
-                yield block_of(
-                    {"type": "tool_use", "id": self._unique(call, index, taken), "name": name, "input": arguments}
-                )
+                identity = self._unique(call, index, taken)
+                if identity == sendable_id(call.identity) != call.identity:
+                    call.more["id"] = call.identity
+                if call.more:
+                    self._parts[identity] = msgspec.Raw(msgspec.json.encode(call.more))
+                yield block_of({"type": "tool_use", "id": identity, "name": name, "input": arguments})
 
     def _unique(self, call: _PartialCall, index: int, taken: set[str]) -> str:
         """The call's id; one of our own when it has none, or one that stands in the conversation already."""
@@ -172,6 +185,20 @@ class OpenAIReplyBuilder:
         if reason == "max_tokens" and usage and self._window and usage.total_tokens >= self._window - 1:
             return "model_context_window_exceeded"
         return reason
+
+
+_READ = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"})
+_READ_OF_CALL = frozenset({"index", "id", "type", "function"})
+
+
+def _add(known: dict[str, Any], piece: dict[str, Any], read: Collection[str]) -> None:
+    """Add what a piece says that nobody here reads: texts and lists go on, anything else takes the place of before."""
+    for name, value in piece.items():
+        before = known.get(name)
+        if name in read or value is None:
+            continue
+        goes_on = isinstance(value, str | list) and type(before) is type(value)
+        known[name] = before + value if goes_on else value
 
 
 def _text_of(value: object) -> str:
