@@ -16,7 +16,17 @@ import pytest
 from perdure.adapters.journal import FileJournal, verify
 from perdure.transcript.blocks import text_block
 from perdure.transcript.codec import VERSION, decode_header, decode_line, encode_header, encode_line
-from perdure.transcript.messages import BlobId, Message, MessageId, Origin, ResponseId, Role, ToolUseId, Usage
+from perdure.transcript.messages import (
+    BlobId,
+    Message,
+    MessageId,
+    Origin,
+    ResponseId,
+    Role,
+    ToolUseId,
+    Usage,
+    WireFields,
+)
 from perdure.transcript.records import (
     BlockChange,
     Calibrated,
@@ -42,6 +52,7 @@ from perdure.transcript.records import (
     ThinkingDropped,
     Titled,
     Undone,
+    Worded,
 )
 
 pytestmark = pytest.mark.golden
@@ -135,9 +146,19 @@ BOUNDARY = Compacted(
 )
 
 
-NEWEST = JOURNALS / "v1" / "every-record-and-neutralised.jsonl"
+WIRE = WireFields(
+    protocol="openai",
+    role="developer",
+    fields={"reasoning_content": RAW(b'"hm\\u2026"')},
+    parts={"t1": RAW(b'{"extra_content":{"n": 1.0e1}}')},
+    is_list=True,
+)
+NEWEST = JOURNALS / "v1" / "every-record-and-worded.jsonl"
 # Records that came later within the version; the files of before stay as they are.
-LATER: tuple[tuple[Record, ...], ...] = ((Neutralised(changes=changes("m1", "<_system-reminder>"), reason="why"),),)
+LATER: tuple[tuple[Record, ...], ...] = (
+    (Neutralised(changes=changes("m1", "<_system-reminder>"), reason="why"),),
+    (Worded(message=MessageId("m2"), wire=WIRE), msgspec.structs.replace(message("m6", "user", "user"), wire=WIRE)),
+)
 
 
 def sample() -> bytes:
