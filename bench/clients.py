@@ -33,6 +33,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.gateway.config import WIRES
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 from perdure.testing.upstream import UpstreamReply
@@ -231,6 +232,14 @@ CLIENTS = [
         )
         for wire in ("Messages", "Chat", "Responses")
     ),
+    *(
+        RealClient(
+            f"anthropic sdk {host.lower()}", host, "anthropic[bedrock,vertex]", "2.12.0",
+            ("{bin}/python", "{scripts}/anthropic_hosted.py", "{prompt}", host.lower(), "{url}"),
+            registry="PyPI",
+        )
+        for host in ("Bedrock", "Mantle", "Vertex")
+    ),
 ]  # fmt: skip
 
 
@@ -315,7 +324,7 @@ def gateway(url: str, window: int, home: Path, port: int = 0) -> Iterator[Served
     """`perdure serve` in front of the upstream."""
     events = home / "events.jsonl"
     home.mkdir(exist_ok=True)
-    upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in ("anthropic", "openai"))
+    upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in WIRES)
     home.joinpath("config.toml").write_text(f"window_tokens = {window}\n[gateway]\n{upstreams}")
     command = [sys.executable, "-m", "perdure", "serve", "--port", str(port), "--json", "--events", str(events)]
     environ = {**os.environ, "PERDURE_HOME": str(home)}

@@ -19,6 +19,7 @@ from perdure.adapters.config import Config
 from perdure.adapters.machine.trust import FolderTrust
 from perdure.events import Event
 from perdure.gateway.app import GatewayApp
+from perdure.gateway.config import WIRES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.serving import uvicorn_config
 from perdure.settings import Settings
@@ -78,7 +79,7 @@ class Running:
 
 def config_of(home: Path, url: str, *, settings: Settings | None = None, **table: Any) -> Config:
     """A configuration whose upstreams are the fake one."""
-    upstreams = {name: {"url": url} for name in ("anthropic", "openai")}
+    upstreams = {name: {"url": url} for name in WIRES}
     return Config(
         settings=settings or Settings(window_tokens=WINDOW, durability="process"),
         values={},

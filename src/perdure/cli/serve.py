@@ -23,7 +23,11 @@ app = family()
 _CLIENTS = {
     "anthropic": ("ANTHROPIC_BASE_URL", "Claude Code and Anthropic SDKs"),
     "openai": ("OPENAI_BASE_URL", "OpenAI SDKs and compatible clients"),
+    "bedrock": ("ANTHROPIC_BEDROCK_BASE_URL", "Claude Code and Anthropic SDKs with Amazon Bedrock"),
+    "vertex": ("ANTHROPIC_VERTEX_BASE_URL", "Claude Code and Anthropic SDKs with Vertex AI"),
 }
+
+_VERSIONED = ("openai", "vertex")  # whose clients have the version in their base URL
 
 _CODEX = """\
   model_provider = "perdure"
@@ -102,7 +106,8 @@ def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
         {"route": name, "protocol": protocol, "base_url": f"{base}{ending}", "upstream": gateway.upstreams[target].url}
         for name, route in routes.items()
         for base in [url if name == "default" else f"{url}/{name}"]
-        for protocol, target, ending in (("anthropic", route.anthropic, ""), ("openai", route.openai, "/v1"))
+        for protocol in _CLIENTS
+        for target, ending in [(getattr(route, protocol), "/v1" if protocol in _VERSIONED else "")]
         if target is not None
     ]
     if is_json:

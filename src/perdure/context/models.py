@@ -126,7 +126,7 @@ def model_spec(model: str | None, more: tuple[ModelSpec, ...] = ()) -> ModelSpec
     """The entry for a model id; `more` (the user's own entries) goes before the table. `UNKNOWN` when nothing fits."""
     if not model:
         return UNKNOWN
-    name = model.rsplit("/", 1)[-1]
+    name = model.rsplit("/", 1)[-1].rpartition("anthropic.")[2]  # as Bedrock calls them: `us.anthropic.claude-…`
     for table in (more, TABLE):
         fits = [facts for facts in table if name.startswith(facts.prefix)]
         if fits:

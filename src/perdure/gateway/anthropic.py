@@ -65,6 +65,7 @@ class AnthropicProtocol:
 
     protocol: WireProtocol = "anthropic"
     array = "messages"
+    key_header = "x-api-key"
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         fields, messages = taken.fields, taken.messages

@@ -19,6 +19,7 @@ from perdure.gateway.admission import Refusal
 from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
+from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.requests import ClientProtocol, read_body
 from perdure.gateway.sockets import ResponseSocket, request_scope
 from perdure.gateway.stored import deletion, page_of
@@ -41,7 +42,7 @@ _MANAGED = {
     "/responses": ("responses", "turn"),
     "/responses/input_tokens": ("responses", "count"),
     "/responses/compact": ("responses", "compact"),
-}
+}  # and the paths of `HostedCall`
 _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
@@ -205,8 +206,12 @@ class GatewayApp:
         route = config.route(name)
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
         protocol, kind = next(ends, (side.protocol, "other"))
+        provider = _PROVIDER[protocol]
+        if (hosted := HostedCall.of(path)) is not None:
+            protocol = provider = hosted.host
+            kind = hosted.kind
         is_turn = kind == "turn"
-        upstream = None if route is None else getattr(route, _PROVIDER[protocol])
+        upstream = None if route is None else getattr(route, provider)
         record.route, record.protocol, record.kind, record.upstream = name, protocol, kind, upstream or ""
         if route is None or upstream is None:
             record.reason = "no_upstream"
@@ -253,7 +258,8 @@ class GatewayApp:
             query=scope.get("query_string", b""),
             headers=tuple(scope["headers"]),
             body=body,
-            side=SIDES[protocol],
+            side=SIDES[protocol] if hosted is None else side,
+            hosted=hosted,
             route=name,
             tenant=tenant,
             is_shared=is_shared,
@@ -333,6 +339,8 @@ class GatewayApp:
 
 def _side_of(path: str, scope: AsgiScope) -> ClientProtocol:
     """Which protocol a client speaks, where the path doesn't say: only Anthropic's SDKs name their version."""
+    if (hosted := HostedCall.of(path)) is not None:
+        return HOSTS[hosted.host]
     if path.endswith(("/chat/completions", "/responses")) or "/responses/" in path:
         return SIDES["openai"]
     names = {name for name, _ in scope["headers"]}

@@ -45,11 +45,16 @@ class UpstreamConfig(_Table, frozen=True):
             raise BadSetting(f"gateway.upstreams.{name}: a key would go over plain http to {parts.hostname}: use https")
 
 
+WIRES = ("anthropic", "openai", "bedrock", "vertex")  # what a route says the upstreams of
+
+
 class RouteConfig(_Table, frozen=True):
-    """Which upstream speaks each protocol, and settings that hold for the sessions of this route."""
+    """Which upstream speaks each protocol, Messages also as others host it, and settings of this route's sessions."""
 
     anthropic: str | None = None
     openai: str | None = None
+    bedrock: str | None = None
+    vertex: str | None = None
     settings: dict[str, Any] = {}
     is_managed: bool = True  # false: everything passes through untouched
     project: str | None = None  # the folder whose instruction files and memories its sessions get, if settings say so
@@ -124,8 +129,8 @@ class GatewayConfig(_Table, frozen=True):
         given = self.routes.get("default")
         if given is not None:
             return given
-        anthropic, openai = (name if name in self.upstreams else None for name in ("anthropic", "openai"))
-        return RouteConfig(anthropic=anthropic, openai=openai)
+        named: dict[str, Any] = {name: name for name in WIRES if name in self.upstreams}
+        return RouteConfig(**named)
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """What a tenant may use."""
@@ -145,7 +150,7 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
     for name, upstream in config.upstreams.items():
         upstream.check(name)
     for name, route in config.routes.items():
-        for protocol in ("anthropic", "openai"):
+        for protocol in WIRES:
             target = getattr(route, protocol)
             if target is not None and target not in config.upstreams:
                 raise BadSetting(

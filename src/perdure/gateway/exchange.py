@@ -27,7 +27,9 @@ from perdure.gateway.access import RequestRecord
 from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
+from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
+from perdure.gateway.hosted import HostedCall, is_signed
 from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
 from perdure.gateway.responses import TRIGGER, UnknownResponse, continued
 from perdure.gateway.turns import GatewayTurn, Requester
@@ -46,6 +48,10 @@ _RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prom
 _NOT_OF_BODIES = (401, 402, 403, 404, 407, 408, 409, 425, 429)  # what other bytes wouldn't change
 _NOTHING = (b"", b"data: [DONE]")  # what there is of a stream without an answer
 _LEAST_ANSWER_BYTES = 512  # of an answer that says something, with all that stands around it
+_SIGNED = (
+    "requests that are signed for AWS pass through as they came, since a signature holds for one body and one host: "
+    "give the client a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or set key_env for the upstream"
+)
 _EXPANDS = 8  # how many times larger JSON is than it was compressed, about
 
 
@@ -61,6 +67,7 @@ class Inquiry:
     side: ClientProtocol
     route: str
     tenant: Tenant
+    hosted: HostedCall | None = None  # of the Messages API, at Bedrock or Vertex
     is_shared: bool = False  # others' requests go upstream with the same key
 
     @property
@@ -105,7 +112,11 @@ class GatewayExchange:
         if kind == "other":
             route = self._gateway.active.gateway.route(self._inquiry.route)
             self._passes("path" if route is None or route.is_managed else "route")
-        elif not await self._read_encoding():
+        elif self._key is None and is_signed(self._inquiry.headers, self._inquiry.query):
+            self._passes("aws_signature")
+            self._gateway.tell_once(_SIGNED)
+            kind = "other"
+        elif not await self._read_body():
             kind = "other"
         may_compact = kind == "compact" or (kind == "turn" and TRIGGER in self._said)
         if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
@@ -160,14 +171,15 @@ class GatewayExchange:
 
     # --- what goes upstream -------------------------------------------------------------------------------------------
 
-    async def _read_encoding(self) -> bool:
-        """Read a body that came compressed; False when it can only pass through."""
-        if not (encoding := self._inquiry.encoding):
-            return True
+    async def _read_body(self) -> bool:
+        """Read a body that came compressed, or in another form; False when it can only pass through."""
         body, most = self._inquiry.body, self._gateway.active.gateway.max_body_bytes
         try:
-            self._said = await run_aside(len(body) * _EXPANDS, lambda: decoded(body, encoding, most))
-        except UnreadableEncoding as e:
+            if encoding := self._inquiry.encoding:
+                self._said = await run_aside(len(body) * _EXPANDS, lambda: decoded(body, encoding, most))
+            if self._inquiry.hosted is not None:
+                self._said = self._inquiry.hosted.opened(self._said)
+        except (UnreadableEncoding, Unmanageable) as e:
             self._passes(str(e))
             return False
         return True
@@ -271,13 +283,14 @@ class GatewayExchange:
         is_own = body is self._said
         if is_own and inquiry.is_shared and (response := continued(body)):
             raise UnknownResponse(response)
-        if is_own:
-            body = inquiry.body
-        elif encoding := inquiry.encoding:
+        body = inquiry.body if is_own else body if inquiry.hosted is None else inquiry.hosted.closed(body)
+        if (encoding := inquiry.encoding) and not is_own:
             view = body
             body = await run_aside(len(view), lambda: encoded(view, encoding))
         is_read = self._mode != "passed" or self._instead is not None
-        headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol, is_read=is_read, is_own_body=is_own)
+        headers = headers_up(inquiry.headers, self._key, inquiry.side.key_header, is_read=is_read, is_own_body=is_own)
+        if inquiry.hosted is not None and "authorization" in headers:
+            headers.pop("x-api-key", None)  # it said here whose sessions these are; no host takes it
         query = query_up(inquiry.query, self._key, credential_of(inquiry.headers, inquiry.query))
         target = target_of(upstream, inquiry.raw_path, query)
         self.record.bytes_up += len(body)
@@ -595,7 +608,7 @@ class _ClientAnswer:
 
 
 def _is_stream(answer: aiohttp.ClientResponse) -> bool:
-    return answer.content_type == "text/event-stream"
+    return answer.content_type in ("text/event-stream", FRAMES)
 
 
 def _warn(what: str, error: Exception) -> None:
@@ -626,11 +639,12 @@ def _capped_count(body: bytes, cap: int | None) -> bytes:
     """The count of a history as a client's meter may read it."""
     try:
         fields = msgspec.json.decode(body)
-        tokens = fields["input_tokens"]
+        name = "inputTokens" if "inputTokens" in fields else "input_tokens"  # Bedrock's, and everybody else's
+        tokens = fields[name]
         is_more = cap is not None and isinstance(tokens, int) and tokens > cap
     except (msgspec.MsgspecError, KeyError, TypeError):
         return body
-    return msgspec.json.encode({**fields, "input_tokens": cap}) if is_more else body
+    return msgspec.json.encode({**fields, name: cap}) if is_more else body
 
 
 def _reason(error: Exception) -> str:

@@ -60,6 +60,7 @@ class OpenAIProtocol:
 
     protocol: WireProtocol = "openai"
     array = "messages"
+    key_header = "authorization"
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         fields, messages = taken.fields, taken.messages

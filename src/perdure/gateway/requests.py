@@ -394,7 +394,8 @@ SaidMessage = tuple[Role, tuple[Block, ...]]
 
 
 class ClientProtocol(Protocol):
-    """One protocol, as clients and servers speak it. `array` is the field of a body that has the messages.
+    """One protocol, as clients and servers speak it. `array` is the field of a body that has the messages, `key_header`
+    where a key belongs that we send.
 
     `answered` are the messages of one answer. `reader` leaves calls of the tool `ours` out of what the client sees, and
     `said` are the messages that it will then say of answers that follow each other. `recall_tool` defines that tool
@@ -406,6 +407,7 @@ class ClientProtocol(Protocol):
 
     protocol: WireProtocol
     array: str
+    key_header: str
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest: ...
 

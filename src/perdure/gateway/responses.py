@@ -70,6 +70,7 @@ class ResponsesProtocol:
 
     protocol: WireProtocol = "responses"
     array = "input"
+    key_header = "authorization"
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         whole = ClientRequest(body, taken.fields, ())

@@ -30,7 +30,7 @@ _OF_CONNECTION = frozenset(
 _NOT_UP = _OF_CONNECTION | frozenset("host expect accept-encoding forwarded via x-real-ip".split())
 _NOT_UP_STARTS = ("x-perdure-", "x-forwarded-")
 # Of the body as its client wrote it: they don't hold for another one.
-_OF_BODY = frozenset("content-md5 content-digest repr-digest digest".split())
+_OF_BODY = frozenset("content-md5 content-digest repr-digest digest x-amz-content-sha256".split())
 # What names the upstream's own address, or would make a browser trust or remember it under ours.
 _NOT_DOWN = _OF_CONNECTION | frozenset(
     "date location set-cookie set-cookie2 alt-svc strict-transport-security clear-site-data nel report-to "
@@ -50,7 +50,7 @@ _CHUNK_BYTES = 64 * 1024
 def headers_up(
     headers: Iterable[tuple[bytes, bytes]],
     key: str | None,
-    protocol: str,
+    key_header: str,
     *,
     is_read: bool = True,
     is_own_body: bool = True,
@@ -60,7 +60,7 @@ def headers_up(
     Args:
         headers: as the client sent them.
         key: goes in the place of the client's credentials, which then stay here in whatever form they came.
-        protocol: the one that is spoken, which says where a key belongs.
+        key_header: where a key belongs; where that is `authorization`, it goes where the client had its own.
         is_read: the answer is read along, so it may not be compressed.
         is_own_body: the body is the client's, so what its headers say of it holds.
     """
@@ -81,11 +81,9 @@ def headers_up(
             continue
         out[name] = value if name not in out else f"{out[name]}{'; ' if name == 'cookie' else ', '}{value}"
     if key is not None:
-        place = next((name for name in _OWN_KEY_HEADERS if name in names), "authorization")
-        if protocol == "anthropic":
-            out["x-api-key"] = key
-        else:
-            out[place] = f"Bearer {key}" if place == "authorization" else key
+        if key_header == "authorization":
+            key_header = next((name for name in _OWN_KEY_HEADERS if name in names), key_header)
+        out[key_header] = f"Bearer {key}" if key_header == "authorization" else key
     accepted = [value for name, value in given if name == "accept-encoding"]
     if is_read:
         out["accept-encoding"] = "identity"
@@ -149,7 +147,7 @@ def is_plain_path(raw_path: bytes) -> bool:
     if not raw_path.startswith(b"/") or raw_path.startswith(b"//"):
         return False
     low = raw_path.lower()
-    if any(byte <= 0x20 or byte >= 0x7F or byte in b"\\?#@" for byte in raw_path):
+    if any(byte <= 0x20 or byte >= 0x7F or byte in b"\\?#" for byte in raw_path):
         return False
     return not any(part in (b".", b"..") for part in low.replace(b"%2e", b".").replace(b"%2f", b"/").split(b"/"))
 

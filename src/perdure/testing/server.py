@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from anyio.from_thread import start_blocking_portal
 
+from perdure.testing.hosted import HostedRequest, chunk_frame, error_frame
 from perdure.testing.openai_rules import openai_error, respond_to_chat
 from perdure.testing.responses import FakeResponses, responses_error
 from perdure.testing.responses_events import ResponseEvents, failure_events
@@ -284,18 +285,23 @@ class FakeServer:
 
     async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection has to end."""
+        hosted = HostedRequest.of(request.path)
+        in_frames = hosted is not None and hosted.host == "bedrock"
         answer = self._respond(request)
         if isinstance(answer, RawAnswer):
             await _send(writer, answer)
             return True
         events, fault = answer
-        writer.write(_head(200, "text/event-stream") + b"transfer-encoding: chunked\r\n\r\n")
+        kind = "application/vnd.amazon.eventstream" if in_frames else "text/event-stream"
+        writer.write(_head(200, kind) + b"transfer-encoding: chunked\r\n\r\n")
         for number, event in enumerate(events):
             if isinstance(fault, CutStream | ErrorInStream) and number == fault.after_events:
                 if isinstance(fault, CutStream):
                     await writer.drain()
                     return False
-                event = _error_event(request, fault.error, number)
+                event = error_frame(fault.error) if in_frames else _error_event(request, fault.error, number)
+            elif in_frames:
+                event = chunk_frame(event)
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
             await writer.drain()
             if isinstance(fault, ErrorInStream) and number == fault.after_events:
@@ -309,10 +315,13 @@ class FakeServer:
     # --- the answers ----------------------------------------------------------------------------------------------
 
     def _respond(self, request: ReceivedRequest) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        hosted = HostedRequest.of(request.path)
         given = self.routes.get((request.method, request.path))
         if given is not None:
             return given if isinstance(given, RawAnswer) else _json(given)
         try:
+            if hosted is not None and request.method == "POST":
+                return self._hosted(hosted, request)
             match request.method, request.path:
                 case "POST", "/v1/messages":
                     return self._messages(request.body)
@@ -333,7 +342,17 @@ class FakeServer:
                 case _:
                     raise UpstreamError(404, "not_found_error", f"no such path: {request.path}")
         except UpstreamError as e:
-            return _json(_error_payload(request, e), e.status, e.headers)
+            payload = _error_payload(request, e) if hosted is None else hosted.error(e)
+            return _json(payload, e.status, e.headers)
+
+    def _hosted(
+        self, hosted: HostedRequest, request: ReceivedRequest
+    ) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        body = hosted.messages_body(request.body, request.headers.get("authorization", ""), self.upstream)
+        if not hosted.is_count:
+            return self._messages(body)
+        tokens = self.upstream.count_tokens(body)
+        return _json({"inputTokens": tokens["input_tokens"]} if hosted.host == "bedrock" else tokens)
 
     def _messages(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
         reply = self.upstream.respond(body)
