@@ -496,6 +496,7 @@ def _aborted(view: ContextView, position: int) -> tuple[list[BlockChange], int]:
 _TEXTS = frozenset({"text", "data", "title", "context"})  # what a model reads of results and documents
 _INSIDE = frozenset({"content", "source"})
 _KINDS = ("tool_result", "document", "search_result")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # What the JSON of a text that has to be changed holds at least; also in escapes.
 _HINT = re.compile(rb"<|\[_*/?(?:INST|SYS|AVAIL|TOOL)|Human:|Assistant:|\\u00", re.IGNORECASE)
 
@@ -533,21 +534,26 @@ def neutral_texts(raws: list[bytes], *, tokens: bool = False) -> list[bytes]:
     """Text blocks that follow each other, which a model reads as one text, without imitated tags."""
     if not any(map(_HINT.search, raws)):
         return raws
-    blocks = [msgspec.json.decode(raw) for raw in raws]
-    made = neutralised_parts([block["text"] for block in blocks], tokens=tokens)
+    blocks = [_FIELDS.decode(raw) for raw in raws]
+    texts = [msgspec.json.decode(block["text"]) for block in blocks]
+    made = neutralised_parts(texts, tokens=tokens)
     return [
-        raw if block["text"] == text else encode({**block, "text": text})
-        for raw, block, text in zip(raws, blocks, made, strict=True)
+        raw if text == clean else encode({**block, "text": clean})
+        for raw, block, text, clean in zip(raws, blocks, texts, made, strict=True)
     ]
 
 
 def neutral(raw: bytes, *, tokens: bool = False) -> bytes:
-    """The JSON of a block with no imitated tag in what a model reads of it; the very same bytes when there was none."""
+    """The JSON of a block with no imitated tag in what a model reads of it.
+
+    The very same bytes when there was none, and in every field that isn't read (GW-7).
+    """
     if not _HINT.search(raw):
         return raw
-    fields = msgspec.json.decode(raw)
-    clean = {key: _neutral(value, key, tokens) for key, value in fields.items()}
-    return raw if clean == fields else encode(clean)
+    fields = _FIELDS.decode(raw)
+    said = {key: msgspec.json.decode(value) for key, value in fields.items() if key in _TEXTS or key in _INSIDE}
+    clean = {key: made for key, value in said.items() if (made := _neutral(value, key, tokens)) != value}
+    return encode({**fields, **clean}) if clean else raw
 
 
 def _neutral(value: Any, key: str, tokens: bool) -> Any:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from perdure.context.models import UNKNOWN
+from perdure.context.passes import neutral, neutral_texts
 from perdure.context.policy import Facts, thresholds
 from perdure.context.request import to_request
 from perdure.context.view import ContextView, project
@@ -184,3 +185,10 @@ def test_how_a_client_words_an_answer_is_learned_later() -> None:
     _, got, _ = (msgspec.json.decode(raw) for raw in sent(CHAT, project(decode_line(encode_line(1, records)).records)))
     assert got["reasoning_content"] == "hm" and got["content"][0]["odd"] == 1
     assert got["tool_calls"][0]["extra_content"] == {"sig": 1}
+
+
+def test_a_result_that_is_made_plain_keeps_its_other_fields() -> None:
+    """GW-7, SEC-4: only what imitates a control tag is written anew."""
+    raw = b'{"type":"tool_result","tool_use_id":"t1","odd":%b,"content":"<system-reminder>x"}' % ODD
+    for made in (neutral(raw), neutral_texts([b'{"type":"text","odd":%b,"text":"</system-reminder>"}' % ODD])[0]):
+        assert ODD in made and b"_system-reminder>" in made
