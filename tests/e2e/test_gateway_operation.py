@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import aiohttp
 import anthropic
 import pytest
 from tests.agents import until
+from tests.commands import command
 from tests.gateways import KEY, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.adapters.lines import LineFile
@@ -337,3 +339,47 @@ def test_what_limits_cannot_be_is_said_at_the_start(table: dict[str, Any], said:
     with pytest.raises(BadSetting) as e:
         Gateway(config_of(tmp_path, "http://127.0.0.1:1", **table), {"A": "key"})
     assert said in str(e.value) and "\n" not in str(e.value)
+
+
+# --- what a person sees ---------------------------------------------------------------------------------------------
+
+
+def test_a_person_recognises_a_conversation(tmp_path: Path) -> None:
+    """GW-9, U11: by its first real words, client and folder, on the page and in `sessions`; others see no words."""
+    said = [
+        {"type": "text", "text": "<system-reminder>be brief</system-reminder>"},
+        {"type": "text", "text": "Mend <it>"},
+    ]
+    tenants = {"alice": {"key_env": "A"}, "bob": {"key_env": "B"}}
+    system, agent = "Working directory: /srv/shop", {"user-agent": "claude-cli/2.1.197 (external, cli)"}
+
+    async def talk() -> str:
+        more: dict[str, Any] = {"environ": TWO["environ"], "tenants": tenants, "status": "all"}
+        async with fake() as server, serving(tmp_path, server, **more) as at:
+            client = anthropic.AsyncAnthropic(api_key="alice-key", base_url=at.url, default_headers=agent)
+            messages: Any = [{"role": "user", "content": said}]
+            await client.messages.create(model="m", max_tokens=20, system=system, messages=messages)
+            await client.close()
+            (held,) = at.held
+            await until(lambda: held.session.view.state.title.title is not None)
+
+            async def page(key: str) -> str:
+                async with aiohttp.request("GET", f"{at.url}/perdure", headers={"x-api-key": key}) as answer:
+                    return await answer.text()
+
+            own, other = await page("alice-key"), await page("bob-key")
+            assert "Mend &lt;it&gt;" in own and "Claude Code 2.1.197 · /srv/shop" in own
+            assert f"perdure report {held.id}" in own and "today: 1 request" in own
+            assert "Mend" not in other and "/srv/shop" not in other and held.id in other
+            return str(held.id)
+
+    name, env = asyncio.run(talk()), {**os.environ, "PERDURE_HOME": str(tmp_path)}
+    shown = command("sessions", "--gateway", "--json", cwd=tmp_path, env=env)
+    (one,) = map(json.loads, shown.stdout.splitlines())
+    assert (one["session"], one["title"], one["client"]) == (name, "Mend <it>", "Claude Code 2.1.197")
+    assert (one["folder"], one["tenant"]) == ("/srv/shop", "alice") and one["bytes"] > 500
+    table = command("sessions", "--gateway", "--grep", "srv/shop", cwd=tmp_path, env=env).stdout
+    assert "Mend" in table and "perdure report" in table
+    assert "--gateway lists those" in command("sessions", cwd=tmp_path, env=env).stdout
+    report = command("report", name, "-o", "report.html", cwd=tmp_path, env=env)
+    assert report.returncode == 0 and "Mend &lt;it&gt;" in (tmp_path / "report.html").read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_js
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
-    from perdure.adapters.journal import SessionInfo
+    from perdure.adapters.journal import SessionInfo, SessionStore
     from perdure.engine.session import LiveSession
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Show at mos
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only those written since: 90m, 12h, 2d, 1w, or a date.")
 ]
+Gateway = Annotated[bool, typer.Option("--gateway", help="Only those of the gateway's clients, of all tenants.")]
 Grep = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only those whose id, title, last prompt, tags or folder match.")
 ]
@@ -46,10 +47,11 @@ def _sessions(
     limit: Limit = None,
     since: Since = None,
     grep: Grep = None,
+    gateway: Gateway = False,
     json: Json = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        list_sessions(project, limit, since, grep, json)
+        list_sessions(project, limit, since, grep, gateway, json)
 
 
 @app.command(
@@ -57,41 +59,100 @@ def _sessions(
     epilog=examples(
         "perdure sessions list --since 2d",
         "perdure sessions list --grep parser --limit 5",
+        "perdure sessions list --gateway",
         "perdure sessions list --json",
     ),
 )
 def list_sessions(
-    project: Project = None, limit: Limit = None, since: Since = None, grep: Grep = None, json: Json = False
+    project: Project = None,
+    limit: Limit = None,
+    since: Since = None,
+    grep: Grep = None,
+    gateway: Gateway = False,
+    json: Json = False,
 ) -> None:
     """List the sessions, the last written first.
 
-    Each has a number and a short id; @2 or the id names it in other commands. Only the ends of the journals are read.
+    Each has a number and a short id; @2 or the id names it in other commands. Those of the gateway's clients have the
+    id only. Only the ends of the journals are read.
     """
     from perdure.adapters.journal import SessionStore, short_ids
+    from perdure.adapters.journal.store import describe
 
     place = home()
     store, matches = SessionStore(place), matching(grep)
     earliest = None if since is None else moment_since(since)
-    everything = store.list()
+    tenants: dict[Path, str] = {}
+    if gateway:
+        if project is not None:
+            raise BadSetting("--gateway: a client's folder isn't one of this machine: use --grep FOLDER, not --project")
+        for name, kept in store.of_clients().items():
+            tenants |= dict.fromkeys(kept.directories(), name)
+        everything = tuple(sorted((describe(one / JOURNAL) for one in tenants), key=lambda info: -info.modified))
+    else:
+        everything = store.list()
     numbers = {info.directory: number for number, info in enumerate(everything, 1)}
     short = short_ids(info.id for info in everything)
     found = [
         info
         for info in (everything if project is None else store.list(project))
         if (earliest is None or info.modified >= earliest)
-        and matches("\n".join(filter(None, (info.id, info.title, info.last_prompt, info.project, *info.tags))))
+        and matches("\n".join(filter(None, _named_by(info, tenants.get(info.directory)))))
     ]
     shown = found[: limit or (len(found) if json else _MOST_SHOWN)]
     if json:
         for info in shown:
-            out_json({**_data(info), "short": short[info.id], "number": numbers[info.directory]})
+            beside = {"tenant": tenants[info.directory]} if gateway else {"number": numbers[info.directory]}
+            out_json({**_data(info), "short": short[info.id], **beside})
         return
     if not found:
         if everything and (since, grep) != (None, None):
             out("no session matches")
         else:
-            out(f"no sessions {f'of {project}' if project is not None else f'in {place}'} yet")
+            whose = "of the gateway's clients" if gateway else f"of {project}" if project is not None else f"in {place}"
+            out(f"no sessions {whose} yet{_hint(store, gateway)}")
         return
+    if gateway:
+        _list_clients(shown, short, tenants)
+    else:
+        _list_own(shown, short, numbers)
+    if len(shown) < len(found):
+        out(f"\n{len(found) - len(shown):,} more: --limit {len(found)} shows all, --since and --grep fewer")
+    if problems := [info for info in found if info.problem]:
+        out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` says more")
+    if gateway:
+        out("\n`perdure report ID -o report.html` makes a page of one")
+
+
+def _hint(store: SessionStore, is_gateway: bool) -> str:
+    """Where else sessions are."""
+    is_there = not is_gateway and any(True for kept in store.of_clients().values() for _ in kept.directories())
+    return "; --gateway lists those of the gateway's clients" if is_there else ""
+
+
+def _named_by(info: SessionInfo, tenant: str | None) -> tuple[str | None, ...]:
+    """What a person may look for."""
+    return info.id, info.title, info.last_prompt, info.folder or info.project, info.client, tenant, *info.tags
+
+
+def _list_clients(shown: Sequence[SessionInfo], short: Mapping[str, str], tenants: Mapping[Path, str]) -> None:
+    rows = [
+        (
+            short[info.id],
+            moment(info.modified),
+            info.messages,
+            size(info.bytes),
+            cut(info.title or info.last_prompt or info.problem or "", 60),
+            info.client or "",
+            cut(info.folder or "", 40),
+            cut(tenants[info.directory], 16),
+        )
+        for info in shown
+    ]
+    table(("session", "last written", "messages", "size", "title", "client", "folder", "tenant"), rows)
+
+
+def _list_own(shown: Sequence[SessionInfo], short: Mapping[str, str], numbers: Mapping[Path, int]) -> None:
     rows = [
         (
             f"@{numbers[info.directory]}",
@@ -105,10 +166,6 @@ def list_sessions(
         for info in shown
     ]
     table(("", "session", "last written", "messages", "size", "title or last prompt", "project"), rows)
-    if len(shown) < len(found):
-        out(f"\n{len(found) - len(shown):,} more: --limit {len(found)} shows all, --since and --grep fewer")
-    if problems := [info for info in found if info.problem]:
-        out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` says more")
 
 
 @app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
@@ -147,6 +204,8 @@ def _data(info: SessionInfo) -> dict[str, Any]:
         "messages": info.messages,
         "tags": list(info.tags),
         "branch": info.branch,
+        "client": info.client,
+        "folder": info.folder,
         "project": info.project,
         "created": None if info.created is None else iso(info.created),
         "modified": iso(info.modified),

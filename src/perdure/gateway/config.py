@@ -213,6 +213,14 @@ def settings_of(route: RouteConfig, base: Settings, name: str = "default") -> Se
     return replace(base, **changes)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _is_near(host: str) -> bool:
     """Whether a host is this machine, or one of a network that isn't the internet."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import msgspec
 from perdure.adapters.journal.search import StoreArchive
 from perdure.engine.tools import original_in
 from perdure.errors import PerdureError
-from perdure.gateway.config import Tenant
+from perdure.gateway.config import Tenant, is_loopback
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.sessions import CachedSession
 from perdure.recall.queries import RecallRequest, range_of, recalled_part
@@ -110,7 +111,10 @@ async def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.admission.in_flight,
         "usage": usage,
-        "tenants": {name: [_session(one) for one in some] for name, some in sorted(mine.items())},
+        "tenants": {
+            name: [_session(one, is_readable=_is_readable(gateway, who, name)) for one in some]
+            for name, some in sorted(mine.items())
+        },
     }
 
 
@@ -125,11 +129,22 @@ async def _usage(gateway: Gateway, tenant: str, now: float) -> dict[str, Any]:
     }
 
 
-def _session(held: CachedSession) -> dict[str, Any]:
+def _is_readable(gateway: Gateway, who: Tenant | None, tenant: str) -> bool:
+    """Whether a caller may read words of a tenant's: its own, or where only this machine's people can ask."""
+    is_own = who is not None and who.id == tenant
+    return is_own or (not gateway.active.tenants.is_closed and is_loopback(gateway.active.gateway.host))
+
+
+def _session(held: CachedSession, *, is_readable: bool) -> dict[str, Any]:
+    known = held.session.view.state.title
     session, limits, spent = held.session, held.session.limits, held.spending
     state = session.view.state
     return {
         "session": held.id,
+        "title": known.title if is_readable else None,
+        "client": known.client,
+        "folder": known.folder if is_readable else None,
+        "used": round(held.sink.clock.now() - (time.monotonic() - held.used), 3),
         "route": held.route,
         "model": session.view.front.model if session.view.front else None,
         "messages": held.head.count,
@@ -224,7 +239,7 @@ def _main(told: Data | None, now: float) -> Iterator[str]:
             yield f"<h2>{escape(name)}</h2>"
         if sessions:
             yield f'<p class="soft">{escape(_today(told["usage"][name]))}</p>'
-        for session in sorted(sessions, key=lambda one: -_last(one)):
+        for session in sorted(sessions, key=lambda one: -one["used"]):
             yield from _live_session(session, now)
 
 
@@ -256,7 +271,11 @@ def _today(usage: Data) -> str:
 def _live_session(one: Data, now: float) -> Iterator[str]:
     identity = escape(one["session"])
     busy = '<span class="busy">answering</span>' if one["is_busy"] else ""
-    yield f'<section id="s-{identity}"><h3><code>{identity}</code> {busy}</h3>'
+    title = escape(one["title"] or "") or f"<code>{identity}</code>"
+    yield f'<section id="s-{identity}"><h3>{title} {busy}</h3>'
+    ago = f"{_span(now - one['used'])} ago"
+    whose = [part for part in (one["client"], one["folder"], ago) if part]
+    yield f'<p class="soft">{escape(" · ".join(whose))} · <code>perdure report {identity} -o report.html</code></p>'
     what = [one["model"] or "no model yet", f"route {one['route']}", f"{one['messages']:,} messages"]
     what.append("goes upstream as its view" if one["mode"] == "view" else "untouched")
     yield f'<p class="soft">{escape(" · ".join(what))}</p>{_bar(one)}'
@@ -316,10 +335,6 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4f}"
     return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
-
-
-def _last(one: Data) -> float:
-    return float(one["recent"][-1]["at"]) if one["recent"] else 0.0
 
 
 def _count(number: int, what: str) -> str:

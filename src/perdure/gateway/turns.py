@@ -28,6 +28,7 @@ from perdure.engine.reminders import remind
 from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
 from perdure.errors import CompactionRefused, ContextBlocked, ModelError
+from perdure.gateway.access import client_of
 from perdure.gateway.compactions import CompactedHistory, response_id
 from perdure.gateway.recall import (
     MOST_ROUNDS,
@@ -64,6 +65,7 @@ from perdure.gateway.sessions import (
     TenantSessions,
     is_plain,
 )
+from perdure.gateway.titles import NAMED_BY, titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
 from perdure.transcript.records import Front, Worded
@@ -374,9 +376,13 @@ class TurnMaker:
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
-        """Once the client has its answer: read along for the ledger, and start what keeps notes (TURN-12)."""
+        """Once the client has its answer: name the session for people, read along for the ledger, and start what keeps
+        notes (GW-9, TURN-12)."""
         held = turn.held
         async with held.lock:
+            view = held.session.view
+            if view.state.responses <= NAMED_BY and (known := titled(view, client_of(turn.who.headers))) is not None:
+                await held.session.record(known)
             await rest_aside(held.session)
             held.keepers.after_reply(held.session)
 

@@ -265,6 +265,8 @@ class Titled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     last_prompt: str | None = None
     branch: str | None = None
     messages: int | None = None
+    client: str | None = None  # of the gateway, which says so itself
+    folder: str | None = None  # where that client says it works; no path of this machine
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="pinned"):

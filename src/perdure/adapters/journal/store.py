@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 import anyio.to_thread
@@ -70,6 +70,8 @@ class SessionInfo:
     messages: int | None = None
     tags: tuple[str, ...] = ()
     branch: str | None = None
+    client: str | None = None
+    folder: str | None = None
     problem: str | None = None
 
 
@@ -81,6 +83,8 @@ class _ListingFacts:
     tags: tuple[str, ...] | None = None
     branch: str | None = None
     last_prompt: str | None = None
+    client: str | None = None
+    folder: str | None = None
     counted: int = 0
     is_counted: bool = False
     has_gap: bool = False  # lines between the edges would have to be counted too
@@ -122,6 +126,8 @@ class _ListingFacts:
             self.title = record.title if self.title is None else self.title
             self.tags = record.tags if self.tags is None else self.tags
             self.branch = record.branch if self.branch is None else self.branch
+            self.client = record.client if self.client is None else self.client
+            self.folder = record.folder if self.folder is None else self.folder
             self.last_prompt = record.last_prompt if self.last_prompt is None else self.last_prompt
             if record.messages is not None and not self.is_counted:
                 self.counted, self.is_counted = self.counted + record.messages, True
@@ -168,6 +174,8 @@ def describe(journal: Path) -> SessionInfo:
         messages=found.counted if found.is_counted and not found.has_gap else None,
         tags=found.tags or (),
         branch=found.branch,
+        client=found.client,
+        folder=found.folder,
         problem=problem,
     )
 
@@ -352,7 +360,7 @@ class SessionStore:
         """
         found = _matching(text, self.directories(slug=slug))
         if not found and slug is None:
-            found = _matching(text, self._through_gateway())
+            found = _matching(text, chain.from_iterable(store.directories() for store in self.of_clients().values()))
         match found:
             case [directory]:
                 return directory
@@ -377,10 +385,10 @@ class SessionStore:
                 return "perdure sessions"
         return f"PERDURE_HOME={shlex.quote(str(home))} perdure sessions"
 
-    def _through_gateway(self) -> Iterator[Path]:
-        """Sessions that the gateway keeps for its clients, apart from each other and from a person's own (GW-4)."""
-        for tenant in _folders(self._projects.parent / GATEWAY / TENANTS):
-            yield from SessionStore(tenant).directories()
+    def of_clients(self) -> dict[str, SessionStore]:
+        """What the gateway keeps for its clients, apart from each other and from a person's own, by tenant (GW-4)."""
+        tenants = _folders(self._projects.parent / GATEWAY / TENANTS)
+        return {tenant.name: SessionStore(tenant) for tenant in tenants}
 
     def delete(self, reference: str | Path, *, lock: SessionLock | None = None) -> None:
         """Remove a session with its blobs for good. `SessionBusy` while someone writes it.

@@ -1,0 +1,94 @@
+"""What a person knows a conversation of a client by: its first real words, the client, and where it works (GW-9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from perdure.context.view import ContextView
+from perdure.errors import MalformedBlock
+from perdure.transcript.blocks import Block, Text
+from perdure.transcript.messages import Message, is_of_person, spoken_text
+from perdure.transcript.records import Titled
+
+TITLE_CHARS = 80
+NAMED_BY = 3  # answers; who has said nothing by then won't be known by it
+_FIRST = 6  # messages in which a person's first words are looked for
+_READ_CHARS = 100_000  # of each text
+_WORDS = re.compile(
+    r"<(task|user_query|user_message)>(.*?)</\1>", re.DOTALL
+)  # in which some clients wrap what was typed
+_NOT_SAID = ("# AGENTS.md instructions", "Caveat: The messages below")
+_FOLDER = re.compile(
+    r"^\W*(?:primary |current )?working directory(?: is)?: *(?P<line>.+?)\s*$"
+    r"|<cwd>(?P<element>[^<\n]+)</cwd>"
+    r"|current working directory \((?P<aside>[^)\n]+)\)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PATH = re.compile(r"(?:/|~|[A-Za-z]:\\).{0,1000}")
+_CLIENTS = {
+    "claude-cli": "Claude Code",
+    "codex_cli_rs": "Codex",
+    "codex_exec": "Codex",
+    "codex-tui": "Codex",
+    "qwencode": "Qwen Code",
+    "qwen-code": "Qwen Code",
+    "cline": "Cline",
+    "opencode": "opencode",
+    "goose": "goose",
+    "litellm": "LiteLLM",
+    "anthropic/python": "Anthropic's SDK",
+    "asyncanthropic/python": "Anthropic's SDK",
+    "anthropic/js": "Anthropic's SDK",
+    "openai/python": "OpenAI's SDK",
+    "asyncopenai/python": "OpenAI's SDK",
+    "openai/js": "OpenAI's SDK",
+}
+
+
+def titled(view: ContextView, client: str) -> Titled | None:
+    """What a conversation is known by, as far as it wasn't before; None when there is nothing more."""
+    known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
+    title = _first_words(said) if known.title is None else None
+    folder = _folder(view, said) if known.folder is None else None
+    name = client_name(client) or None if known.client is None else None
+    return Titled(title=title, folder=folder, client=name) if title or folder or name else None
+
+
+def client_name(agent: str) -> str:
+    """A client as people call it, with its version: `Claude Code 2.1.197` for `claude-cli/2.1.197`."""
+    for name, shown in _CLIENTS.items():
+        if agent.lower() == name or agent.lower().startswith((f"{name}/", f"{name} ")):
+            return f"{shown} {agent[len(name) + 1 :]}".strip()
+    return agent
+
+
+def _first_words(messages: list[Message]) -> str | None:
+    for message in messages:
+        for text in _texts(message.blocks) if is_of_person(message) else ():
+            wrapped = _WORDS.search(text)
+            words = " ".join((wrapped[2] if wrapped else spoken_text(text)).split())
+            if words and not words.startswith(_NOT_SAID):
+                return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
+    return None
+
+
+def _folder(view: ContextView, messages: list[Message]) -> str | None:
+    """Where the client says that it works."""
+    blocks = (Block(bytes(raw)) for raw in view.front.system) if view.front else ()
+    of_user = (block for message in messages if message.role == "user" for block in message.blocks)
+    for text in _texts((*blocks, *of_user)):
+        for found in _FOLDER.finditer(text):
+            path = str(next(filter(None, found.groups()))).strip().strip("`\"'")
+            if _PATH.fullmatch(path) and path.isprintable():
+                return path
+    return None
+
+
+def _texts(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        try:
+            if block.type == "text" and isinstance(value := block.value, Text):
+                yield value.text[:_READ_CHARS]
+        except MalformedBlock:
+            continue

@@ -1,0 +1,63 @@
+"""What a person knows a client's conversation by (GW-9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.context.view import project
+from perdure.gateway.titles import client_name, titled
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Front, Record, Titled
+
+pytestmark = pytest.mark.unit
+
+
+def known(*texts: str, system: str = "You help.", before: Titled | None = None, client: str = "") -> Titled | None:
+    blocks = [{"type": "text", "text": text} for text in texts]
+    records: list[Record] = [Front(model="m", system=system)]
+    records += [before] if before else []
+    records.append(Message.of("user", blocks, id=MessageId("m1")))
+    return titled(project(records), client)
+
+
+@pytest.mark.parametrize(
+    ("texts", "title"),
+    [
+        (("  Mend the\nparser ",), "Mend the parser"),
+        (("<system-reminder>\nnever mind\n</system-reminder>", "Mend the parser"), "Mend the parser"),
+        (("<environment_context>\n<cwd>/w</cwd>\n</environment_context>", "go"), "go"),
+        (("# AGENTS.md instructions for /w\n\n<INSTRUCTIONS>be nice</INSTRUCTIONS>", "go"), "go"),
+        (("<task>\nMend it\n</task>\n# task_progress\nwrite a list",), "Mend it"),
+        (("word " * 100,), ("word " * 100)[:79].rstrip() + "…"),
+        (("<system-reminder>only this</system-reminder>",), None),
+    ],
+)
+def test_the_title_is_a_persons_first_words(texts: tuple[str, ...], title: str | None) -> None:
+    """GW-9: not a client's reminders, context or instructions."""
+    told = known(*texts)
+    assert (told and told.title) == title
+
+
+@pytest.mark.parametrize(
+    ("system", "said", "folder"),
+    [
+        ("<env>\nWorking directory: /home/ann/My Shop\nIs directory a git repo: Yes", "go", "/home/ann/My Shop"),
+        (" - Primary working directory: /srv/shop\n", "go", "/srv/shop"),
+        ("none", "<environment_context>\n  <cwd>/w/x</cwd>\n</environment_context>", "/w/x"),
+        ("none", "# Current Working Directory (/w/y) Files\na.py", "/w/y"),
+        ("The working directory: is where you are", "go", None),
+    ],
+)
+def test_the_folder_is_where_the_client_says_it_works(system: str, said: str, folder: str | None) -> None:
+    """GW-9."""
+    told = known(said, system=system)
+    assert (told and told.folder) == folder
+
+
+def test_what_is_known_stays() -> None:
+    """GW-9, ENG-5: a title that a person gave isn't replaced; clients have the names that people call them."""
+    assert known("other words", before=Titled(title="Mine", client="X", folder="/w")) is None
+    told = known("words", before=Titled(title="Mine"), client="claude-cli/2.1.197")
+    assert told == Titled(client="Claude Code 2.1.197")
+    assert client_name("AsyncOpenAI/Python 3.54.0") == "OpenAI's SDK 3.54.0"
+    assert client_name("codex_cli_rs/0.169.0") == "Codex 0.169.0" and client_name("curl/8") == "curl/8"
