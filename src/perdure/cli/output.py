@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import secrets
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perdure.errors import BadSetting
 
@@ -25,10 +26,14 @@ EXIT_INTERRUPTED = 130
 STDOUT = Path("-")
 Cell = str | int | float | None
 _FOLDED = 16
+_STACKED = 2  # how far in a cell stands below the name of its column
 # Control characters, changes of direction, line separators, halves of characters, annotations.
 _OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]")
 _NO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 _LAYOUT = re.compile(r"([\n\t])")
+# Blanks at which no line may end: rich takes them for any other blank, so they are others while it wraps.
+HELD = {0xA0: "\U0010fff0", 0x202F: "\U0010fff1", 0x2007: "\U0010fff2"}
+RELEASED = {ord(held): chr(blank) for blank, held in HELD.items()}
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -106,13 +111,34 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` columns, parted between words; what a line was indented by stays on its further ones."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=max(1, width))
+    for line in text.expandtabs(8).split("\n"):
+        rest = line.lstrip(" ")
+        indent = min(len(line) - len(rest), width // 2)
+        if not rest:
+            yield ""
+            continue
+        for piece in Text(rest.translate(HELD)).wrap(console, max(1, width - indent)):
+            yield " " * indent + piece.plain.rstrip(" ").translate(RELEASED)
+
+
 # --- tables: drawn by rich on a terminal, aligned plain text everywhere else ------------------------------------------
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "") -> None:
-    """A table with a head; columns that hold only numbers stand right."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "", numbers: Collection[str] = ()
+) -> None:
+    """A table with a head; columns that hold only numbers stand right, and so do those whose `numbers` are texts."""
     texts = [[shown(cell) for cell in row] for row in rows]
-    right = [bool(rows) and all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(head))]
+    right = [
+        name in numbers or (bool(rows) and all(isinstance(row[n], int | float | None) for row in rows))
+        for n, name in enumerate(head)
+    ]
     if is_terminal():
         _draw(head, texts, right)
         return
@@ -141,8 +167,9 @@ def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> Non
     from rich.text import Text
 
     console = Console(color_system="auto" if is_fancy() else None)
+    console.width -= 1  # a full line moves the cursor on in some terminals, and chat wraps before that
     if _needed(head, texts, right) > console.width:
-        _stack(head, texts)
+        _stack(head, texts, console.width)
         return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, is_right in zip(head, right, strict=True):
@@ -158,13 +185,23 @@ def _needed(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> i
     return sum(w if is_right else min(w, _FOLDED) for w, is_right in zip(widths, right, strict=True)) + 3 * len(head)
 
 
-def _stack(head: Sequence[str], texts: list[list[str]]) -> None:
-    """On a narrow terminal: one line for each cell that says something, a blank line between rows."""
-    label = max(map(_width, head))
+def _stack(head: Sequence[str], texts: list[list[str]], columns: int) -> None:
+    """On a narrow terminal: a line for each cell that says something, a blank line between rows.
+
+    Where a word of a column doesn't fit beside the column's name, all its cells stand below their name.
+    """
+    start = max(map(_width, head)) + 2
+    words = [max((_width(word) for line in texts for word in line[n].split()), default=0) for n in range(len(head))]
     for line in texts:
-        for name, text in zip(head, line, strict=True):
-            if text:
-                out(f"{_padded(name, label, is_right=False)}  {text}")
+        for name, text, longest in zip(head, line, words, strict=True):
+            if not text:
+                continue
+            is_below = start + longest > columns
+            if is_below:
+                out(name)
+            indent = _STACKED if is_below else start
+            for number, piece in enumerate(wrapped(text, columns - indent)):
+                out((" " * indent if is_below or number else _padded(name, start, is_right=False)) + piece)
         out()
 
 
@@ -190,10 +227,11 @@ def tokens(count: int) -> str:
     return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.2f}M"
 
 
-def about(count: int) -> str:
-    """A count that is estimated: three digits of it, and the word."""
-    rounded = round(count, 3 - len(str(count))) if count > 0 else 0
-    return f"about {rounded:,}"
+def about(count: int, *, rounds: Literal["nearest", "up", "down"] = "nearest") -> str:
+    """A count that is estimated: three digits of it, and the word. A bound is rounded to the side where it holds."""
+    unit = 10 ** max(0, len(str(count)) - 3)
+    digits = {"nearest": round(count / unit), "up": -(-count // unit), "down": count // unit}[rounds]
+    return f"about {max(0, digits * unit):,}"
 
 
 def usd(amount: float | None) -> str:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from perdure.cli.chat.markdown import MarkdownStream, cut_columns, rendered, wrapped
+from perdure.cli.chat.markdown import MarkdownStream, being_written, cut_columns, rendered
+from perdure.cli.output import wrapped
 
 pytestmark = pytest.mark.unit
 
@@ -78,13 +79,42 @@ def test_no_word_is_broken_and_none_is_missing(width: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["12\N{NO-BREAK SPACE}%", "ver\N{SOFT HYPHEN}ify", "\u5168\u89d2\N{IDEOGRAPHIC SPACE}\u7a7a\u767d",
+    ["12\N{NO-BREAK SPACE}%", "\u5168\u89d2\N{IDEOGRAPHIC SPACE}\u7a7a\u767d",
      "\u0645\u06cc\N{ZERO WIDTH NON-JOINER}\u062e\u0648\u0627\u0647\u0645",
      "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}", "\u0915\N{ZERO WIDTH JOINER}\u094d\u0937"],
 )  # fmt: skip
 def test_every_script_passes_as_it_is(text: str) -> None:
     """CLI-6: as Markdown and as a line."""
     assert plain(f"a {text} b", 40) == f"a {text} b" and list(wrapped(f"a {text} b", 40)) == [f"a {text} b"]
+
+
+def test_soft_hyphens_are_left_out_of_prose_and_stay_in_code() -> None:
+    """CLI-6: no line is broken at one, and some terminals draw it."""
+    soft = "ver\N{SOFT HYPHEN}ify"
+    assert plain(f"to {soft} *{soft}* `{soft}`", 40) == f"to verify verify {soft}"
+    assert plain(f"```\n{soft}\n```", 40).strip() == soft
+    assert being_written(f"to {soft}", 40) == ["to verify"]
+
+
+def test_what_of_a_line_of_code_goes_on_below_is_marked() -> None:
+    """CLI-6: a lone `return` would read as returning nothing."""
+    shown = plain("```python\ndef f():\n    return compute(first, second, third)\n```\n", 32)
+    lines = ["  def f():", "      return compute(first,", "        ↪ second, third)"]
+    assert shown.split("\n") == lines
+
+
+def test_code_and_tables_take_the_width_that_prose_leaves() -> None:
+    """CLI-6: prose is as wide as can be read with ease."""
+    code = "x = " + " + ".join(["number"] * 14)
+    shown = plain(f"{'word ' * 60}\n\n```\n{code}\n```\n", 139)
+    assert f"\n  {code}" in shown and len(code) > 110
+    assert max(len(line) for line in shown.split("\n") if line.startswith("word")) <= 110
+
+
+def test_a_cell_below_its_neighbours_goes_on_further_in() -> None:
+    """CLI-6: in a list of rows no value stands where a name would."""
+    shown = plain("| a | explanation |\n|---|---|\n| internationally | unbelievable words of many kinds |\n", 24)
+    assert shown.split("\n")[:4] == ["a: internationally", "explanation:", "  unbelievable words of", "  many kinds"]
 
 
 def test_lines_break_and_links_lead_as_they_were_written() -> None:

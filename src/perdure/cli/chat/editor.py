@@ -30,9 +30,9 @@ from prompt_toolkit.styles import Style
 from rich.cells import cell_len
 
 from perdure.adapters.journal.disk import make_private
-from perdure.cli.chat.markdown import cut_columns, wrapped
+from perdure.cli.chat.markdown import cut_columns
 from perdure.cli.chat.reading import PROMPT, CtrlCListener, UserInterrupt, interruptible
-from perdure.cli.output import is_fancy
+from perdure.cli.output import is_fancy, wrapped
 
 _CONTINUES = "\\"
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -98,6 +98,8 @@ class EditorReader:
             self._end()
 
     async def prompt(self, default: str = "") -> str:
+        for mark, text in self._pasted.items():
+            default = default.replace(text, mark)
         if default:
             self._put_back(default)
         try:

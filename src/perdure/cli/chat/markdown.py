@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from io import StringIO
 from typing import ClassVar
 
@@ -11,19 +10,22 @@ from markdown_it import MarkdownIt
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.constrain import Constrain
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, Paragraph, TableElement
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-# Blanks at which no line may end: rich takes them for any other blank, so they are others while it wraps.
-_HELD = {0xA0: "\U0010fff0", 0x202F: "\U0010fff1", 0x2007: "\U0010fff2"}
-_BACK = {ord(held): chr(blank) for blank, held in _HELD.items()}
+from perdure.cli.output import HELD, RELEASED, wrapped
+
 _TRAILING = re.compile(r"[ ]+((?:\x1b\[0m)?)[ ]*$", re.MULTILINE)
 _ANY_WIDTH = 10_000
 _CODE_INDENT, _FURTHER = 2, 4  # of code, and of what of a line of it goes on below
+_GOES_ON = "↪"  # before what of a line of code goes on below: a lone `return` would read as returning nothing
+_MOST_WIDTH = 110  # of prose: longer lines are hard to read
+_SOFT_HYPHEN = "\N{SOFT HYPHEN}"
 _CLOSED = frozenset({"paragraph_open", "heading_open", "hr", "table_open"})  # blocks that a blank line ends
 
 
@@ -71,9 +73,9 @@ def rendered(text: str, width: int, *, is_colored: bool) -> str:
     """Markdown as lines for a terminal of this width, with what switches colours and bold type on and off."""
     out = StringIO()
     console = Console(file=out, width=width, force_terminal=True, no_color=not is_colored, highlight=False)
-    console.print(TerminalMarkdown(text.translate(_HELD)))
+    console.print(TerminalMarkdown(text.translate(HELD)))
     lines = _TRAILING.sub(r"\1", out.getvalue()).strip("\n")
-    return re.sub(r"\n{3,}", "\n\n", lines).translate(_BACK)
+    return re.sub(r"\n{3,}", "\n\n", lines).translate(RELEASED)
 
 
 class LeftHeading(Heading):
@@ -82,10 +84,19 @@ class LeftHeading(Heading):
     LEVEL_ALIGN: ClassVar = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
 
 
+class NarrowParagraph(Paragraph):
+    """Prose takes no more of a wide terminal than can be read with ease; code and tables may take all of it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            assert isinstance(part, Text)
+            yield Constrain(part, _MOST_WIDTH)
+
+
 class PlainCodeBlock(CodeBlock):
     """Code in the terminal's own colours, without a background, so that it can be copied.
 
-    What doesn't fit goes on below, further in than its line, so that it isn't taken for a line of its own.
+    What doesn't fit goes on below, marked and further in than its line, so that it isn't taken for a line of its own.
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -96,10 +107,12 @@ class PlainCodeBlock(CodeBlock):
             indent = min(len(line.plain) - len(line.plain.lstrip(" ")), options.max_width // 2)
             start, rest = _CODE_INDENT + indent, line[indent:]
             room = options.max_width - start
-            further = 0 if cell_len(rest.plain) <= room else min(_FURTHER, room // 2)
+            further = 0 if cell_len(rest.plain) <= room else max(2, min(_FURTHER, room // 2))
             for number, piece in enumerate(rest.wrap(console, max(1, room - further)) or [rest]):
                 piece.rstrip()
-                yield Padding(piece, (0, 0, 0, start + further * bool(number)), expand=False)
+                if number:
+                    piece = Text.assemble((f"{_GOES_ON:>{further - 1}} ", "dim"), piece)
+                yield Padding(piece, (0, 0, 0, start), expand=False)
 
 
 class FittingTable(TableElement):
@@ -119,16 +132,24 @@ class FittingTable(TableElement):
         for row in self.body.rows if self.body else ():
             for number, cell in enumerate(row.cells):
                 head = heads[number].plain if number < len(heads) else ""
-                yield Text.assemble((f"{head}: ", "bold"), cell.content) if head else cell.content
+                text = Text.assemble((f"{head}: ", "bold"), cell.content) if head else cell.content
+                for line, piece in enumerate(text.wrap(console, max(1, options.max_width - _CODE_INDENT))):
+                    piece.rstrip()
+                    yield Padding(piece, (0, 0, 0, _CODE_INDENT * bool(line)), expand=False)
             yield Text()
 
 
 class TerminalMarkdown(Markdown):
-    """Markdown in which line breaks stay, links show where they lead, and HTML is text."""
+    """Markdown in which line breaks stay, links show where they lead, and HTML is text.
+
+    Soft hyphens of prose are left out: no line is broken at one here, and some terminals draw each of them. Code keeps
+    what it has.
+    """
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": LeftHeading,
+        "paragraph_open": NarrowParagraph,
         "fence": PlainCodeBlock,
         "code_block": PlainCodeBlock,
         "table_open": FittingTable,
@@ -141,19 +162,13 @@ class TerminalMarkdown(Markdown):
             for child in token.children or ():
                 if child.type == "softbreak":
                     child.type = "hardbreak"
+                elif child.type == "text":
+                    child.content = child.content.replace(_SOFT_HYPHEN, "")
 
 
-def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` columns, parted between words; what a line was indented by stays on its further ones."""
-    console = Console(file=StringIO(), width=max(1, width))
-    for line in text.expandtabs(8).split("\n"):
-        rest = line.lstrip(" ")
-        indent = min(len(line) - len(rest), width // 2)
-        if not rest:
-            yield ""
-            continue
-        for piece in Text(rest.translate(_HELD)).wrap(console, max(1, width - indent)):
-            yield " " * indent + piece.plain.rstrip(" ").translate(_BACK)
+def being_written(text: str, width: int) -> list[str]:
+    """The lines of a block that still comes, as it is written; prose or code, nobody can tell yet."""
+    return list(wrapped(text.replace(_SOFT_HYPHEN, ""), min(width, _MOST_WIDTH)))
 
 
 def cut_columns(text: str, columns: int) -> str:

@@ -22,7 +22,7 @@ from perdure.agent.progress import (
     ToolStarted,
 )
 from perdure.cli.chat.agents import telling
-from perdure.cli.output import clean, cut, is_fancy, is_terminal, plain
+from perdure.cli.output import clean, cut, is_fancy, is_terminal, plain, wrapped
 from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
 from perdure.events import Event, MemoryProposed
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from perdure.ports.machine import FileDifference
 
 _PIPE_WIDTH = 110
-_MOST_WIDTH = 110  # of a paragraph: longer lines are hard to read
 _SHOWN_LINES = 4  # of a tool's answer
 _ECHOED_LINES = 8  # of what a person sent
 _PAST_LINES = 12  # of an answer that was given before the session was taken up again
@@ -88,8 +87,6 @@ class Screen:
         before, after = self._codes(style)
         text = plain(text)
         if self._is_drawn:
-            from perdure.cli.chat.markdown import wrapped
-
             text = "\n".join(wrapped(text, self.width))
         sys.stdout.write("".join(f"{before}{one}{after}\n" for one in text.split("\n")))
         sys.stdout.flush()
@@ -99,11 +96,7 @@ class Screen:
         rows = list(rows)
         start = max(len(name) for name, _ in rows) + 2
         for name, value in rows:
-            lines = [value]
-            if self._is_drawn:
-                from perdure.cli.chat.markdown import wrapped
-
-                lines = list(wrapped(value, self.width - start))
+            lines = wrapped(value, self.width - start) if self._is_drawn else (value,)
             for number, line in enumerate(lines):
                 self.line(f"{'' if number else name:<{start}}{line}")
 
@@ -150,7 +143,7 @@ class Screen:
         if text.strip():
             from perdure.cli.chat.markdown import rendered
 
-            shown = rendered(text, min(self.width, _MOST_WIDTH), is_colored=self._is_fancy)
+            shown = rendered(text, self.width, is_colored=self._is_fancy)
             sys.stdout.write(f"{shown}\n\n")
             sys.stdout.flush()
 
@@ -158,13 +151,13 @@ class Screen:
         """The last lines of the block that is still coming, as it was written."""
         if self._answer is None or not self._answer.open.strip():
             return []
-        from perdure.cli.chat.markdown import wrapped
+        from perdure.cli.chat.markdown import being_written
 
         text, most = self._answer.open.strip("\n"), columns * rows
-        lines = list(wrapped(text[-most:].lstrip() if len(text) > most else text, min(columns, _MOST_WIDTH)))
+        lines = being_written(text[-most:].lstrip() if len(text) > most else text, columns)
         if len(text) <= most and len(lines) <= rows:
             return lines
-        return ["… (the beginning is shown again with the end)", *lines[len(lines) - rows + 1 :]]
+        return ["… (shown in full once it is complete)", *lines[len(lines) - rows + 1 :]]
 
     def echo(self, text: str) -> None:
         """What a person sent, where it was sent."""
@@ -199,7 +192,7 @@ class Screen:
         match progress:
             case ReplyStarted():
                 if self._has_begun:
-                    self.line("(that answer didn't come to its end, and isn't kept; asking again)", "yellow")
+                    self.line("(this answer broke off and isn't kept; asking again)", "yellow")
                 self._has_begun, self._has_thought, self.doing = True, False, "answering"
             case TextDelta():
                 self.doing = "answering"
