@@ -86,8 +86,8 @@ def test_on_the_users_word(place: Place) -> None:
         one = await place.bench("I'll keep to that.")
         said = await one.agent.say("Remember that we deploy on Fridays.")
         lines = [event.text for event in one.seen if isinstance(event, MemoryUpdated)]
-        assert lines == ["Remembered as /memories/project_we_deploy_on_fridays.md: we deploy on Fridays"]
-        assert lines[0] in shown(one)
+        assert lines == ["Remembered as project_we_deploy_on_fridays.md: we deploy on Fridays"]
+        assert lines[0].replace("as project_", "as /memories/project_") in shown(one)
         entry = (await file_memories(place.memory).entries())[0]
         assert (entry.stamp.origin, entry.stamp.message) == ("user", said.prompt)
         assert entry.stamp.session == one.agent.session.id

@@ -31,7 +31,7 @@ from perdure.memory.changes import (
 )
 from perdure.memory.files import INDEX, topic
 from perdure.memory.index_file import IndexLimits, too_large
-from perdure.memory.places import AllowedDirectory, MemoryRights, Right, is_memory, refusal
+from perdure.memory.places import AllowedDirectory, MemoryRights, Right, is_memory, name_for_people, refusal
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
 from perdure.memory.save import file_names, index_of, memory_text, title_of, with_line, without_line
 from perdure.memory.tool_texts import MemoryToolError
@@ -165,6 +165,8 @@ MOST_MEANT = 3  # more memories than this can't all be meant by one sentence
 MOST_FILES = 5_000
 _TRIES = 3  # somebody may change the index while we write
 FileEdit = SaveMemory | DeleteMemory
+MemoryPath = Callable[[str], str]  # how a memory is named: by its path for the model, by its file for a person
+ToldLine = Callable[[MemoryPath], str]
 
 
 class UserMemoryRequests:
@@ -190,17 +192,18 @@ class UserMemoryRequests:
         lines = [await self._line(session, mount, stamp, one) for one in requests]
         for line in lines:
             for tell in session.services.on_remembered:
-                tell(line)
-        text = prompts.render("memory_kept", done="\n".join(f"- {line}" for line in lines))
+                tell(line(name_for_people))
+        text = prompts.render("memory_kept", done="\n".join(f"- {line(mount.path)}" for line in lines))
         (message,) = prepend_context((), {"Memory": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
-    async def _line(self, session: LiveSession, mount: MemoryMount, stamp: Stamp, asked: MemoryRequest) -> str:
+    async def _line(self, session: LiveSession, mount: MemoryMount, stamp: Stamp, asked: MemoryRequest) -> ToldLine:
         """Do what was asked, and say in a line what came of it."""
         try:
             outcome, line = await (_keep if asked.act == "remember" else _forget)(session, mount, stamp, asked.text)
         except PerdureError as e:
-            outcome, line = "refused", f"Not done: {e}"
+            refused = f"Not done: {e}"
+            outcome, line = "refused", lambda path: refused
         session.emit(MemoryAsked(asked.act, outcome))
         return line
 
@@ -306,21 +309,22 @@ async def over_limits(store: MemoryStore, settings: Settings, index: str = INDEX
     return None if read is None else too_large(read.text, IndexLimits.of(settings), name=path or index)
 
 
-async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, str]:
+async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, ToldLine]:
     title = title_of(text)
     change = await new_memory(mount.memory.store, memory_text(type=kind_of(text), body=text))
     name = change.name
     if change.base is not None:
-        return "unchanged", f"It was in the memory already: {mount.path(name)}"
+        return "unchanged", lambda path: f"It was in the memory already: {path(name)}"
     done = await write_with_index(mount.memory, stamp, change)
     if isinstance(done, MemoryProposal):
-        return "waits", f"Waits for approval ({done.why}): {title}"
-    line = f"Remembered as {mount.path(name)}: {title}"
+        why = done.why
+        return "waits", lambda path: f"Waits for approval ({why}): {title}"
     over = await over_limits(mount.memory.store, session.settings)
-    return done.outcome, line if over is None else f"{line}\n  {over}"
+    more = f"\n  {over}" if over is not None else ""
+    return done.outcome, lambda path: f"Remembered as {path(name)}: {title}{more}"
 
 
-async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about: str) -> tuple[str, str]:
+async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about: str) -> tuple[str, ToldLine]:
     store = mount.memory.store
     listed = await store.listing()
     names = [one.name for one in listed.files if is_memory(one.name)][:MOST_FILES]
@@ -328,10 +332,14 @@ async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about:
     found = forget_matches(about, [(topic(name, text), text) for name, text in texts.items()])
     what = title_of(about)
     if not found:
-        return "nothing", f"Nothing in the memory says this, so nothing was forgotten: {what}"
+        return "nothing", lambda path: f"Nothing in the memory says this, so nothing was forgotten: {what}"
     if len(found) > MOST_MEANT:
-        files = ", ".join(mount.path(one.file) for one in found[:8])
-        return "unclear", f"Nothing was forgotten, as {len(found)} memories may be meant: {files}. Ask which of them."
+
+        def unclear(path: MemoryPath) -> str:
+            files = ", ".join(path(one.file) for one in found[:8])
+            return f"Nothing was forgotten, as {len(found)} memories may be meant: {files}. Ask which of them."
+
+        return "unclear", unclear
     changes = [
         DeleteMemory(name=one.file, base=texts[one.file])
         if one.text is None
@@ -339,5 +347,9 @@ async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about:
         for one in found
     ]
     waits = isinstance(await write_with_index(mount.memory, stamp, *changes), MemoryProposal)
-    files = ", ".join(mount.path(one.file) + ("" if one.text is None else " (lines of it)") for one in found)
-    return ("waits", f"Waits for approval: to forget {files}") if waits else ("forgotten", f"Forgotten: {files}")
+
+    def done(path: MemoryPath) -> str:
+        files = ", ".join(path(one.file) + ("" if one.text is None else " (lines of it)") for one in found)
+        return f"Waits for approval: to forget {files}" if waits else f"Forgotten: {files}"
+
+    return ("waits" if waits else "forgotten"), done
