@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, complete_models, configured, examples, family
-from perdure.cli.output import Cell, clean, is_fancy, out, out_json, table
+from perdure.cli.output import Cell, clean, is_fancy, out, out_json, table, tokens
 from perdure.errors import BadSetting, PerdureError
 
 if TYPE_CHECKING:
@@ -222,10 +222,13 @@ def draw(accounting: Accounting) -> None:
     legend = list(dict.fromkeys(grid))
     if is_fancy():
         _draw_coloured(grid, legend)
-        return
-    for start in range(0, CELLS, ROW):
-        out("  " + " ".join(share.letter for share in grid[start : start + ROW]))
-    out("  " + ", ".join(f"{share.letter} {share.name}" for share in legend))
+    else:
+        for start in range(0, CELLS, ROW):
+            out("  " + " ".join(share.letter for share in grid[start : start + ROW]))
+        out("  " + ", ".join(f"{share.letter} {share.name}" for share in legend))
+    cell = max(1, accounting.window) / CELLS
+    if any(0 < share.tokens < cell / 2 for share in legend):
+        out(f"  (a cell is {tokens(round(cell))} tokens; what has fewer has a cell of its own all the same)")
 
 
 def _draw_coloured(grid: list[GridCell], legend: list[GridCell]) -> None:

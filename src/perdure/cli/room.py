@@ -22,7 +22,7 @@ _SOURCES = {
     "provider": "as its provider says",
     "log": "as the log says",
     "model": "as the table of models has it",
-    "default": "assumed, as nobody told",
+    "default": "assumed, as the model's own isn't known",
     "flag": "as was given",
 }
 
@@ -35,8 +35,11 @@ def window_line(limits: Thresholds) -> str:
 def used_line(view: ContextView, facts: Facts) -> str:
     """How full the window is, and whether that is estimated. Until a size was reported the estimate has a margin."""
     size = facts.size(view)
-    used = f"{size:,}" if is_measured(view) else about(size)
-    return f"{'up to ' * (view.anchor is None)}{used} of {facts.limits.window:,} tokens used"
+    if view.anchor is None:
+        used = f"up to {about(size, rounds='up')}"
+    else:
+        used = f"{size:,}" if is_measured(view) else about(size)
+    return f"{used} of {facts.limits.window:,} tokens used"
 
 
 def room_line(view: ContextView, facts: Facts) -> str:
@@ -53,9 +56,11 @@ def _next(view: ContextView, facts: Facts) -> str:
         return "; auto-compaction is due before the next call"
     if not left:
         return "; no call is made before there is room"
-    shown = f"{left:,}" if is_measured(view) else about(left)
-    what = "auto-compaction" if limits.auto else "calls stop"
-    return f", {'at least ' * (view.anchor is None)}{shown} left until {what}"
+    if view.anchor is None:
+        shown = f"at least {about(left, rounds='down')}"
+    else:
+        shown = f"{left:,}" if is_measured(view) else about(left)
+    return f", {shown} left until {'auto-compaction' if limits.auto else 'calls stop'}"
 
 
 def _end(view: ContextView, facts: Facts) -> int:
@@ -86,7 +91,7 @@ def room_lines(view: ContextView, facts: Facts, **advice: str) -> Iterator[str]:
         what = f"auto-compaction at {end:,}"
     yield f"left: {left:,} tokens ({left * 100 / end:.0f}%) until {what}"
     free = f"free: {max(0, limits.usable - size):,} tokens beside the {limits.reserve:,} reserved for the answer"
-    yield free + (f"; calls stop at {limits.block:,}" if limits.auto else "")
+    yield free + f", {max(0, limits.block - size):,} of them until calls stop at {limits.block:,}" * limits.auto
     yield f"context low: from {limits.warning:,}; almost full: from {limits.error:,}"
     if (line := low_line(size, limits, **advice)) is not None:
         yield line

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from perdure.context.groups import WireBlock, flatten
+from perdure.context.groups import WireBlock, flatten, without_passing_on
 from perdure.context.policy import Facts
 from perdure.context.state import Calibration
 from perdure.context.view import CallInView, ContextView
@@ -214,7 +214,7 @@ class _CountedShare:
 def _entries(view: ContextView) -> Iterator[_CountedShare]:
     reads = RepeatedReads()
     names = {call.id: call.name for call in view.calls.values()}
-    for group in flatten(view):
+    for group in without_passing_on(flatten(view)):
         for part in group.parts():
             yield from _entry(view, part, names, reads)
 

@@ -155,7 +155,7 @@ def unencoded_bytes(view: ContextView) -> int:
 def flatten_from_scratch(view: ContextView, upto: int) -> list[MessageGroup]:
     """The API messages of the first `upto` items, made from scratch: what was sent when there were no more.
 
-    Words that only pass the turn on, which nobody said, are left out: whoever asks has words of their own.
+    Words that only pass the turn on are left out: whoever asks has words of their own.
     """
     groups: list[MessageGroup] = []
     projections = {view.positions[c.first]: c for c in view.collapses.values()}
@@ -163,9 +163,13 @@ def flatten_from_scratch(view: ContextView, upto: int) -> list[MessageGroup]:
         if (collapse := projections.get(position)) is not None:
             _add(groups, item_of(collapse.projection), position, view)
         _add(groups, view.items[position], position, view)
-    closed = _end_for_sending(groups)
-    last = closed[-1]
-    return closed[:-1] if len(closed) > 1 and not last.results and last.blocks == [_CONTINUES] else closed
+    return without_passing_on(_end_for_sending(groups))
+
+
+def without_passing_on(groups: list[MessageGroup]) -> list[MessageGroup]:
+    """The groups without words at their end that only pass the turn on: nobody said them, a prompt replaces them."""
+    last = groups[-1]
+    return groups[:-1] if len(groups) > 1 and not last.results and last.blocks == [_CONTINUES] else groups
 
 
 def with_words(groups: Sequence[MessageGroup], text: str) -> list[MessageGroup]:

@@ -249,7 +249,7 @@ class LiveSession:
         """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8)."""
         stated = self.view.state.calibration.window_tokens
         model = self.model
-        window = self.given_window or ModelWindow(model.window_tokens, "model")
+        window = self.given_window or ModelWindow(model.window_tokens, "model" if model.prefix else "default")
         if self.settings.window_tokens:
             window = ModelWindow(self.settings.window_tokens, "setting")
         elif stated and window.source in ("model", "default"):

@@ -53,6 +53,9 @@ def test_only_what_was_measured_is_a_fact() -> None:
     assert "about 15" in room_line(view(LATER), facts()).partition(",")[2]  # what is left is no surer
     before = room_line(view(reported=None, words="hello " * 3_000), facts())
     assert before.startswith("up to about ") and before.split()[3].endswith("0")
+    used, left = (int(part.split()[at].replace(",", "")) for part, at in zip(before.split(", "), (3, 3), strict=True))
+    size = facts().size(view(reported=None, words="hello " * 3_000))
+    assert used >= size and used + left <= 167_000 + 10, "what is promised is there"
     lines = "\n".join(room_lines(view(), facts()))
     assert "used: as the provider counted it\n" in lines
     assert "used: estimated, with a margin," in "\n".join(room_lines(view(reported=None), facts()))
@@ -63,7 +66,7 @@ def test_what_is_left_and_what_is_free_are_two_things_with_one_name_each() -> No
     """TOK-6, PRS-7: left until auto-compaction, free beside the answer."""
     assert list(room_lines(view(), facts()))[2:4] == [
         "left: 157,000 tokens (94%) until auto-compaction at 167,000",
-        "free: 170,000 tokens beside the 20,000 reserved for the answer; calls stop at 177,000",
+        "free: 170,000 tokens beside the 20,000 reserved for the answer, 167,000 of them until calls stop at 177,000",
     ]
 
 
