@@ -138,8 +138,9 @@ def east_asian(stage: Stage) -> None:
 
 
 def joined(stage: Stage) -> None:
-    """Joiners of Persian, Hindi and emoji, and soft hyphens."""
+    """Joiners of Persian, Hindi and emoji stay; of soft hyphens nothing is seen."""
     _said(stage, JOINED)
+    assert "verify" in stage.screens[0][1] and "\N{SOFT HYPHEN}" not in stage.screens[0][1]
 
 
 def long_lines(stage: Stage) -> None:
@@ -171,15 +172,24 @@ def ctrl_c_stream(stage: Stage) -> None:
         one.type("Tell me much.")
         one.shows("word99")
         text = stage.keep("while it comes", one, is_busy=True)
-        assert "word0 word1" in text or "the beginning is shown again" in text
+        assert "word0 word1" in text or "shown in full once it is complete" in text
         one.type("", "\x03")
         one.shows("this unfinished answer isn't kept")
         one.shows("interrupted; the session is intact")
         server.server.delay_seconds = 0.0
         one.type("Once more.")
         one.shows("Here again.")
-        stage.keep("after", one)
+        _check_bounds(stage.keep("after", one))
         stage.leave(one)
+
+
+def _check_bounds(text: str) -> None:
+    """What is at least left and at most used makes up no more than there is."""
+    shown = " ".join(text.split())
+    bounds = re.findall(r"up to about ([\d,]+) of 200,000 tokens used, at least about ([\d,]+) left", shown)
+    assert bounds, "the answer that was interrupted left nothing that was counted"
+    for used, left in bounds:
+        assert int(used.replace(",", "")) + int(left.replace(",", "")) <= 167_000 + 100, f"{left} are promised"
 
 
 def ctrl_c_tool(stage: Stage) -> None:
@@ -225,7 +235,7 @@ def ctrl_c_compaction(stage: Stage) -> None:
         server.server.delay_seconds = 0.5
         server.upstream.script.append("<summary>" + "All is well. " * 200 + "</summary>")
         one.type("/compact")
-        one.shows("/compact, 1 s")
+        one.shows("compacting, 1 s")
         stage.keep("at work", one, is_busy=True)
         one.type("", "\x03")
         one.shows("interrupted; nothing was compacted")
@@ -244,11 +254,11 @@ def two_chats(stage: Stage) -> None:
         words = ("resume", "--last", "--model", server.chat_name, *ALONE)
         with drawn(*words, cwd=stage.folder, env=stage.env, columns=stage.columns) as other:
             assert other.end() == 4
-            assert "--fork" in stage.keep("the second", other)
+            (name,) = re.findall(r"new session (\w+),", "\n".join(one.seen))
+            assert f"  perdure resume {name} --fork" in stage.keep("the second", other).splitlines()
         with drawn(*words, "--fork", cwd=stage.folder, env=stage.env, columns=stage.columns) as other:
             other.ready()
-            (name,) = re.findall(r"new session (\w+),", "\n".join(one.seen))
-            other.shows(f"from a copy of {name}: new session")
+            other.shows(f"(a copy of {name}), model")
             other.type("And you?")
             other.shows("In a copy.")
             stage.keep("a copy", other)
@@ -285,7 +295,9 @@ def narrow(stage: Stage) -> None:
         one.shows("is a key.")
         one.type("/permissions")
         one.rests()
-        stage.keep("narrow", one)
+        text = stage.keep("narrow", one)
+        assert "\n      return\n        ↪ round(" in text, "a lone return would read as returning nothing"
+        assert "\nwhat it does: sums prices\n  and rounds them to cents\n" in text
         stage.leave(one)
 
 
@@ -310,13 +322,13 @@ def resume(stage: Stage) -> None:
         with stage.chat(server) as one:
             one.type("Round the totals. Remember that the port is 4711.")
             one.shows(COMPACTS)
-            one.shows("the port is 4711")
-            stage.keep("before", one)
+            one.shows("- Remembered as project_the_port_is_4711.md: the port is 4711")
+            assert "/memories" not in stage.keep("before", one), "no such folder is on the disk"
             stage.leave(one)
         with stage.chat(server, command="resume --last") as one:
             one.shows("Rounded to cents.")
             one.shows(COMPACTS)
-            stage.keep("again", one)
+            assert "about" not in stage.keep("again", one), "what was counted is still known"
             one.type("Do the tests pass?")
             one.shows("They pass.")
             stage.leave(one)
@@ -365,12 +377,12 @@ def commands(stage: Stage) -> None:
             ("Change it.", COMPACTS),
             ("/diff", "new.py: new, +1 -0"),
             ("/diff a.txt", "> /diff a.txt"),
-            ("/status", "3 calls of models whose price isn't known"),
+            ("/status", "3 calls at a price that isn't known"),
             ("/permissions", "Bash(rm:*)"),
             ("/permissions remove 1", "removed for this chat: deny Bash(rm:*)"),
             ("/permissions", "there are no rules"),
             ("/model", "Tab lists the names"),
-            ("/model offline", "model none (a demonstration)"),
+            ("/model offline", "switched to model none (a demonstration)"),
             ("/export talk.md", "messages written"),
             ("/export talk.md", "already exists; name another file"),
             ("/nope", "no such command: did you mean /notes? /help lists all"),
@@ -397,7 +409,11 @@ def help_and_costs(stage: Stage) -> None:
         assert shown.endswith("mode plan] >"), "a turn ends with how full the window is"
         assert "pin removed: 0 pins" in shown and "memory is on; agents write to it by themselves" in shown
         assert "system prompt and tools (measured)" not in shown and "98%) until auto-compaction at 167,000" in shown
-        stage.keep("all", one)
+        assert "placeholders" not in shown, "nobody said anything that is left out"
+        assert "as the table" not in shown and shown.count("the model's own isn't known") == 2
+        text = stage.keep("all", one)
+        assert not re.search(r"^\S{0,3}─$|^\[NUMBER\]", text, re.MULTILINE), "a table fits the terminal"
+        assert re.search(r"tokens beside the 20,000 reserved for the answer, 172,\d{3} of them until", shown)
         stage.leave(one)
 
 
@@ -407,7 +423,8 @@ def sessions(stage: Stage) -> None:
         one.type("First session.")
         one.shows(COMPACTS)
         one.type("/clear")
-        one.shows("a new session")
+        (name,) = re.findall(r"new session (\w+),", "\n".join(one.seen))
+        one.shows(f"(/sessions {name} goes back to it)")
         one.type("Second session.")
         one.shows("Two.")
         one.type("/sessions")
@@ -432,6 +449,8 @@ def own_commands(stage: Stage) -> None:
         one.shows("forbids it")
         one.type("!touch b")
         one.shows("y: yes, n: no")
+        one.type("use another name")
+        one.shows("answer y or n")
         one.type("n")
         one.shows("not run, as you said")
         one.type("!sleep 30")
@@ -441,7 +460,9 @@ def own_commands(stage: Stage) -> None:
         one.shows("[up to about ")
         one.type("What did I see?")
         one.shows("I see.")
-        stage.keep("all", one)
+        text = " ".join(stage.keep("all", one).split())
+        assert "instead" not in text, "an instruction would go to nobody"
+        assert text.count("[up to about ") == 2, "said again only where it is news"
         assert b"cat a.txt; seq 3" in server.bodies[-1] and (stage.folder / "a.txt").exists()
         stage.leave(one)
 
@@ -455,10 +476,14 @@ def files(stage: Stage) -> None:
         one.shows("It is 4711.")
         assert b"the answer is 4711" in server.bodies[-1]
         one.type("And @../out.txt?")
-        one.shows("or say what to do instead")
+        one.shows("y: yes, n: no")
         one.type("n")
         one.shows("as you said; the prompt wasn't sent")
-        stage.keep("all", one)
+        one.rests()
+        text = stage.keep("all", one)
+        assert text.rstrip().endswith("> And @../out.txt?"), "it can be mended, and sent"
+        assert text.index("@a.txt: 1 line") < text.index("@nobody: no such file") and "instead" not in text
+        one.type("\x15", "")
         one.type("@a.", "")
         one.shows("> @a. @a.txt")
         one.type("", "\t")
@@ -498,18 +523,21 @@ def saved(stage: Stage) -> None:
         one.shows("- 2 memories were saved from this conversation: /memory lists all")
         one.type("/memory")
         one.shows("tabs over spaces")
-        stage.keep("saved", one)
+        text = stage.keep("saved", one)
+        assert not re.search(r"^file\n\S", text, re.MULTILINE), "a value stands beside its name, or further in"
         stage.leave(one)
 
 
 def asked_again(stage: Stage) -> None:
     """An answer that broke off is asked for again, and that is said, once."""
-    with served(["Half of this is lost at first, and then it comes whole."] * 2) as server:
+    said = "Half of this is lost at first, and then all of it comes: " + " ".join(f"word{n}" for n in range(20))
+    with served([said] * 2) as server:
         server.server.faults = deque([CutStream(4)])
         with stage.chat(server) as one:
             one.type("Say it.")
             one.shows(COMPACTS)
-            stage.keep("again", one)
+            text = stage.keep("again", one)
+            assert text.count("Half of this") == 2 and text.count("word19") == 1, "it broke off in the middle"
             stage.leave(one)
 
 
@@ -534,7 +562,8 @@ def hangup(stage: Stage) -> None:
         one.shows(COMPACTS)
         one.process.send_signal(signal.SIGTERM)
         assert one.end() == 130
-        stage.keep("ended", one)
+        text = stage.keep("ended", one)
+        assert text.index("Everything said so far is saved.") < text.index("perdure resume ")
 
 
 Scene = Callable[[Stage], None]

@@ -517,7 +517,7 @@ def test_an_interrupt_is_one_line(run: Any, log: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("perdure.context.accounting.account", interrupted)
     ran = run("inspect", log)
-    assert ran.code == 130 and ran.err.strip() == "perdure: interrupted; nothing that was recorded is lost"
+    assert ran.code == 130 and ran.err.strip() == "perdure: interrupted"
 
 
 def test_a_closed_pipe_is_quiet(log: Path) -> None:

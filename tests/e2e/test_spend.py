@@ -72,14 +72,14 @@ def test_what_was_spent_is_added_up(spent: float, run: Callable[..., Any]) -> No
     [late] = run("spend", "--since", "1d", "--by", "job", "--json").json
     assert {row["job"]: row["usd"] for row in late["rows"]} == {"main": 3.0, "summarizer": 0.5, "notes": 0.25}
     shown = run("spend", "--by", "job").out
-    assert "conversation" in shown and "$6.75 in total, and 3 calls of models whose price isn't known" in shown
+    assert "conversation" in shown and "$6.75 in total, and 3 calls at a price that isn't known" in shown
 
 
 def test_a_chat_says_the_same_of_its_session(place: Path, spent: float, run: Callable[..., Any]) -> None:
     """OBS-2, CLI-6: /status has the sum of `perdure spend SESSION`, helpers and calls without a price included."""
     for name, words in (
-        ("first", "$3.75 and 2 calls of models whose price isn't known"),
-        ("second", "1 call of models whose price isn't known"),
+        ("first", "$3.75 and 2 calls at a price that isn't known"),
+        ("second", "1 call at a price that isn't known"),
     ):
         [told] = run("spend", name, "--json").json
         (directory,) = (place / "home").glob(f"projects/*/{name}")

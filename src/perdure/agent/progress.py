@@ -38,13 +38,17 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class PermissionQuestion:
-    """May this be done? `rule` is what would allow it from now on, where there is such a rule."""
+    """May this be done? `rule` is what would allow it from now on, where there is such a rule.
+
+    `is_own`: it is the person's own doing, so there is nobody to whom an instruction instead would go.
+    """
 
     id: str
     tool: str
     arguments: dict[str, Any]
     why: str
     rule: PermissionRule | None = None
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from perdure.cli.app import run
     except KeyboardInterrupt:  # while it was still starting: nothing was begun
-        sys.stderr.write("perdure: interrupted; nothing that was recorded is lost\n")
+        sys.stderr.write("perdure: interrupted\n")
         return 130
     return run(sys.argv[1:] if arguments is None else list(arguments))

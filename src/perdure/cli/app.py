@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -50,7 +51,7 @@ PANELS: dict[str, dict[str, str]] = {
     "Serve and maintain": {"serve": "serve", "config": "config", "doctor": "doctor", "purge": "care", "gc": "care"},
 }
 _MODULES = {name: module for commands in PANELS.values() for name, module in commands.items()}
-_INTERRUPTED = "interrupted; nothing that was recorded is lost"
+_INTERRUPTED = "interrupted"
 # Typer names the children of these two, but not them.
 _UsageError: Any = typer.BadParameter.__base__
 _ClickError: Any = _UsageError.__base__
@@ -220,7 +221,9 @@ def _say(line: str) -> None:
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            line = textwrap.fill(line, max(20, columns - 1), break_long_words=False, break_on_hyphens=False)
+            said = re.fullmatch(r"(.*:) `([^`]+)`", line)  # a command at its end stands alone, so that it can be copied
+            line, command = (said[1], f"\n  {said[2]}") if said else (line, "")
+            line = textwrap.fill(line, max(20, columns - 1), break_long_words=False, break_on_hyphens=False) + command
         sys.stderr.write(f"{line}\n")
 
 

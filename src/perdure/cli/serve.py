@@ -89,7 +89,7 @@ def serve(
     try:
         anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
     except KeyboardInterrupt:
-        note("stopped; nothing that was recorded is lost")
+        note("stopped")
     raise typer.Exit(EXIT_OK)
 
 

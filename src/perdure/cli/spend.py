@@ -104,7 +104,7 @@ def _show(data: dict[str, Any]) -> None:
 
 
 def _unpriced(calls: int) -> str:
-    return f"{plural(calls, 'call')} of models whose price isn't known"
+    return f"{plural(calls, 'call')} at a price that isn't known"
 
 
 def session_total(config: Config, session: Path) -> str:

@@ -603,7 +603,7 @@ async def uncompact(session: LiveSession, *, reason: str = "asked for") -> Uncom
         raise CompactionRefused("a compaction of this session is running; wait for it to end")
     boundary = session.view.boundary
     if boundary is None:
-        raise CompactionRefused("there is no compaction to undo: the view holds everything that was said")
+        raise CompactionRefused("there is no compaction to undo")
     before = size_tokens(session.view)
     await session.record(Undone(id=boundary.id, reason=reason))
     return UncompactResult(boundary, before, size_tokens(session.view))

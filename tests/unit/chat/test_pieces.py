@@ -153,6 +153,14 @@ def test_questions_are_answered(
     assert "rm -rf /" in capsys.readouterr().out  # what is allowed is seen whole
 
 
+def test_of_ones_own_doing_one_is_asked_yes_or_no(capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-6: there is nobody who would do something else instead, so nothing typed there is taken for an answer."""
+    asked = PermissionQuestion("t1", "Bash", {"command": "touch b"}, "a rule asks", is_own=True)
+    assert anyio.run(ask, Screen("/"), Answers("use c", "y"), asked) == Allow()
+    shown = capsys.readouterr().out
+    assert "instead" not in shown and shown.count("answer y or n") == 1
+
+
 # --- typing ----------------------------------------------------------------------------------------------------------
 
 
@@ -296,7 +304,7 @@ def test_only_an_answer_that_begins_twice_was_cut_off(capsys: pytest.CaptureFixt
 def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """MEM-16."""
     screen = Screen("/")
-    screen.progress(MemoryUpdated("Remembered as /memories/port.md: the port is 4711"))
+    screen.progress(MemoryUpdated("Remembered as port.md: the port is 4711"))
     screen.emit(MemoryProposed("save", "tool", "outside"))
     screen.emit(MemoryProposed("save", "user", "mode"))  # what the person asked for is told with its text
     screen.progress(MemoryUpdated("Waits for approval: the port is 4711"))
@@ -304,7 +312,7 @@ def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixt
     screen.emit(MemoriesExtracted("rules", 0, 0, 3, 0, 0, None))
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
-        "- Remembered as /memories/port.md: the port is 4711",
+        "- Remembered as port.md: the port is 4711",
         "- a memory waits for your review: /memory review",
         "- Waits for approval: the port is 4711; decide with /memory review",
         "- 2 memories were saved from this conversation: /memory lists all",

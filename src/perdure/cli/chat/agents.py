@@ -17,13 +17,13 @@ from perdure.adapters.machine.repositories import trust_root
 from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
-from perdure.cli.arguments import configured, last_session, located
+from perdure.cli.arguments import configured, last_session, located, short_name
 from perdure.cli.output import about, cut
 from perdure.cli.words import compaction_failure, model_reason, shown_error
 from perdure.context.models import ModelSpec, model_spec
 from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
-from perdure.errors import ModelError, ModelGaveUp, SessionNotFound
+from perdure.errors import ModelError, ModelGaveUp, SessionBusy, SessionNotFound
 from perdure.events import (
     AnswerInterrupted,
     CheckpointSkipped,
@@ -108,9 +108,14 @@ class AgentFactory:
             await forked.close()
             resume = SessionStore(self.home).directory(forked.id, project=project)
         options = AgentOptions(ask=self.ask, on_progress=self.on_progress, source=source)
-        return await agent(
-            project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
-        )
+        try:
+            return await agent(
+                project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
+            )
+        except SessionBusy as e:
+            if resume is None:
+                raise
+            raise SessionBusy(str(e).replace(resume.name, short_name(resume))) from None
 
     async def take_model(self, name: str) -> Model:
         """Ask this model from now on, also for jobs that have none of their own. Raises what connecting it raises."""

@@ -53,16 +53,17 @@ async def attached_files(agent: AgentLoop, text: str, screen: Screen) -> tuple[M
 
 
 async def _attached_files(agent: AgentLoop, text: str, screen: Screen) -> tuple[Message, ...]:
-    context, found, files = agent.context, list[Message](), list[str]()
-    for name in mentions(text):
-        path = await _path(context, name)
-        if path is None:
-            screen.line(f"  @{name.rstrip(_TRAILING)}: no such file, so nothing is attached for it", "dim")
-        elif path not in files:
-            files.append(path)
+    context, found = agent.context, list[Message]()
+    named = {name: await _path(context, name) for name in mentions(text)}
+    files = {path for path in named.values() if path is not None}
     if len(files) > _MOST_FILES:
         raise PerdureError(f"{len(files)} files are named with @: attach at most {_MOST_FILES} at once")
-    for path in files:
+    for name, path in named.items():
+        if path is None:
+            screen.line(f"  @{name.rstrip(_TRAILING)}: no such file, so nothing is attached for it", "dim")
+        if path is None or path not in files:
+            continue
+        files.remove(path)
         await _allowed(context, "Read", {"file_path": path}, await _reads(context, path))
         use = ToolInvocation(context.session.ports.ids.new("attached"), READ.name, {"file_path": path}, context.prompt)
         try:
@@ -150,5 +151,5 @@ async def _allowed(
     if context.ask is None:
         raise PerdureError(f"{what}: it would have to be asked for ({verdict.why}), and nobody is there to ask")
     identity = context.session.ports.ids.new("asked")
-    if isinstance(await context.ask(PermissionQuestion(identity, tool, given, verdict.why)), Deny):
+    if isinstance(await context.ask(PermissionQuestion(identity, tool, given, verdict.why, is_own=True)), Deny):
         raise PerdureError(f"{what}: not {'run' if is_own else 'attached'}, as you said")

@@ -44,8 +44,8 @@ RULE_KINDS = ("allow", "ask", "deny")
 async def help_command(chat: Chat, argument: str) -> None:
     """All commands."""
     table(("command", "what it does"), [(f"/{name}", what) for name, (_, what) in COMMANDS.items()])
-    chat.screen.line("!COMMAND runs a command of your own; @FILE in a prompt attaches a file; the model reads both")
-    chat.screen.line("Alt-Enter or a backslash before Enter begins another line; Ctrl-C interrupts; Ctrl-D leaves")
+    chat.screen.line("!COMMAND runs a command of yours, and @FILE in a prompt attaches a file. The model reads both.")
+    chat.screen.line("Alt-Enter, or a backslash and Enter, begins another line. Ctrl-C interrupts, and Ctrl-D leaves.")
 
 
 async def exit_command(chat: Chat, argument: str) -> None:
@@ -57,7 +57,7 @@ async def clear_command(chat: Chat, argument: str) -> None:
     """A new session; the one so far stays as it is."""
     before = chat.name
     await chat.change(None)
-    chat.screen.line(f"a new session, {chat.name}; the one before is {before}: /sessions goes back to it")
+    chat.screen.line(f"a new session, {chat.name}; the one before is {before} (/sessions {before} goes back to it)")
 
 
 async def sessions_command(chat: Chat, argument: str) -> None:
@@ -95,8 +95,9 @@ async def model_command(chat: Chat, argument: str) -> None:
         session.configure(session.settings, summarizer=models.of("summarizer"), helpers=models)
         await chat.agent.open()
         await record_model(session, chat.agent.model.about)
-    chat.screen.line(chat.model_line())
-    if not argument:
+        chat.screen.line(f"switched to {chat.model_line()}")
+    else:
+        chat.screen.line(chat.model_line())
         chat.screen.line("/model NAME takes another one, as in /model ollama:qwen3; Tab lists the names", "dim")
 
 
@@ -300,9 +301,10 @@ def autocompact_lines(limits: Thresholds, settings: Settings) -> list[str]:
     counted = min(limits.window, settings.auto_compact_window or limits.window)
     as_if = f", as if the window held {counted:,}" if counted < limits.window else ""
     lines.append(f"auto-compaction begins at {limits.trigger:,} tokens{as_if}")
-    lines.append("older messages are then replaced by a record; the newest, your words and pins stay word for word")
-    lines.append("/autocompact 100k makes it begin as if the window held 100,000; off and on switch it: for this chat")
-    lines.append("the settings auto_compact_window and auto_compact do the same for good")
+    lines.append("older messages are then replaced by a record; the newest, your words and your pins stay as they are")
+    lines.append("/autocompact 100k makes it begin as if the window held 100,000")
+    lines.append("/autocompact off switches it off, and on switches it on again")
+    lines.append("both hold for this chat; the settings auto_compact_window and auto_compact do the same for good")
     return lines
 
 
@@ -330,7 +332,8 @@ async def cost_command(chat: Chat, argument: str) -> None:
     if not rows:
         chat.screen.line("no model was asked yet")
         return
-    table(("job", "model", "calls", "read", "of it cached", "written", "usd"), rows)
+    amounts = ("read", "of it cached", "written", "usd")
+    table(("job", "model", "calls", *amounts), rows, numbers=amounts)
     chat.screen.line(f"{usd(chat.spent.usd)} in total since this chat began" if chat.spent.is_priced else _UNPRICED)
 
 
@@ -439,7 +442,8 @@ async def pin_command(chat: Chat, argument: str) -> None:
     if not argument:
         if pins:
             table(("#", "pinned"), [(number, cut(one.text, 80)) for number, one in enumerate(pins, 1)])
-        chat.screen.line(f"{taken(pins_of(session))}; /pin TEXT pins a text" + "; /pin remove NUMBER" * bool(pins))
+        removes = ", and /pin remove NUMBER takes a pin back" * bool(pins)
+        chat.screen.line(f"{taken(pins_of(session))}; /pin TEXT pins a text{removes}")
         return
     if first == "remove" and wanted:
         is_number = wanted.isdecimal() and 1 <= int(wanted) <= len(pins)
@@ -482,17 +486,23 @@ COMMANDS: dict[str, tuple[ChatCommand, str]] = {
     "clear": (clear_command, "begin a new session; this one is kept"),
     "memory": (
         memory_command,
-        "the memories of this project; [WORDS] searches them, review decides on what waits",
+        "the memories of this project; [WORDS] searches them, review goes through what waits for you",
     ),
     "notes": (notes_command, "the notes kept of this session"),
-    "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove NUMBER; or list"),
+    "pin": (
+        pin_command,
+        "pin [TEXT], so that it survives compactions; remove NUMBER takes one back",
+    ),
     "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
     "sessions": (sessions_command, "the other sessions of this project; [NUMBER|ID] goes on with one"),
     "resume": (sessions_command, "the same as /sessions"),
     "diff": (diff_command, "what changed in files since the session began; [PATH]"),
     "model": (model_command, "which model is asked; [NAME] takes another"),
     "status": (status_command, "session, folder, model, window, mode, rules, price"),
-    "permissions": (permissions_command, "the permission rules; remove NUMBER, or allow|ask|deny RULE"),
+    "permissions": (
+        permissions_command,
+        "the permission rules; remove NUMBER drops one, allow|ask|deny RULE adds one",
+    ),
     "export": (export_command, "write the session into [FILE]: Markdown for .md, else a Claude Code log"),
     "undo": (undo_command, "take the last compaction back"),
     "retry": (retry_command, "ask the model again with what is there, as after an error"),

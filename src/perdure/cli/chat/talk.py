@@ -60,6 +60,7 @@ class Chat:
         self.factory, self.agent, self.screen, self.reader, self.spent = factory, agent, screen, reader, spent
         self.draft = ""
         self.is_leaving = False
+        self._room: list[str] = []  # how full the window is, as it was said last
 
     async def talk(self) -> None:
         """Until the person leaves."""
@@ -85,16 +86,19 @@ class Chat:
 
     async def take(self, text: str) -> None:
         """One thing that was typed. What goes wrong is a line, and the conversation goes on."""
+        command = text.split(maxsplit=1)[0] if is_command(text) else ""
+        is_done = False
         try:
             with self.reader.working():
                 if is_command(text):
-                    self.screen.begin(text.split(maxsplit=1)[0])
+                    self.screen.begin("compacting" if command == "/compact" else f"running {command}")
                     await interruptible(lambda: run_chat_command(self, text))
                 elif text.startswith("!") and text[1:].strip():
                     self.screen.begin("running your command")
                     await interruptible(lambda: run_own_command(self.agent, text[1:].strip(), self.screen))
                 else:
                     await interruptible(lambda: self.work(text))
+            is_done = True
         except UserInterrupt:
             self.screen.line(f"interrupted; {self._ended_by_it(text)}", "yellow")
             self.reader.take_back()
@@ -104,8 +108,8 @@ class Chat:
             raise
         except OSError as e:
             self.screen.line(f"{e.filename or 'the machine'}: {e.strerror or e}", "red")
-        if not is_command(text) or text.split(maxsplit=1)[0] == "/retry":
-            self.show_room()
+        if command in ("", "/retry"):
+            self.show_room(only_news=not is_done)
 
     def _ended_by_it(self, text: str) -> str:
         """What became of what ran when the person interrupted it."""
@@ -133,7 +137,11 @@ class Chat:
     async def work(self, text: str | None) -> None:
         """Have the agent work on a prompt; None goes on with what is there."""
         self.screen.begin("asking the model")
-        attached = await attached_files(self.agent, text, self.screen) if text else ()
+        try:
+            attached = await attached_files(self.agent, text, self.screen) if text else ()
+        except PerdureError:
+            self.draft = text or ""  # it wasn't sent
+            raise
         said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"), attached)
         self.screen.begin("")
         if said.stopped != "done":
@@ -155,8 +163,11 @@ class Chat:
         about = self.agent.model.about
         return f"model {model_name(about)}, window {about.window_tokens or self.agent.session.limits.window:,} tokens"
 
-    def show_room(self) -> None:
-        """Size, what is left, the price; and what to do where the person has to do something (PRS-7)."""
+    def show_room(self, *, only_news: bool = False) -> None:
+        """Size, what is left, the price; and what to do where the person has to do something (PRS-7).
+
+        With `only_news`, nothing where it would be what was said last.
+        """
         session = self.agent.session
         facts = session.facts()
         limits, size = session.limits, facts.size(session.view)
@@ -165,6 +176,9 @@ class Chat:
             parts.append(usd(self.spent.usd))
         if self.agent.mode != "default":
             parts.append(f"mode {self.agent.mode}")
+        if only_news and parts == self._room:
+            return
+        self._room = parts
         self.screen.line(f"[{', '.join(parts)}]", "dim")
         if not limits.auto and (low := low_line(size, limits)) is not None:
             self.screen.line(low, "bold red" if size >= limits.error else "bold yellow")
@@ -219,10 +233,7 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         directory = factory.resumed(resume, last=last)
         one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
         screen.root = one.agent.context.machine.workspace.root
-        _greet(
-            one,
-            "new" if directory is None else f"from a copy of {short_name(directory)}: new" if fork else "continuing",
-        )
+        _greet(one, directory, is_copy=fork)
         if directory is not None:
             one.show_last_exchange()
             one.show_room()
@@ -234,6 +245,8 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         finally:
             is_kept = await close_session(one.agent, factory.home, "prompt_input_exit")
         if is_kept:
+            if is_ended:
+                screen.line("Everything said so far is saved.")
             screen.line(f"perdure resume {one.name} continues this session", "dim")
         return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
@@ -282,10 +295,13 @@ def _reader(factory: AgentFactory, screen: Screen, ears: CtrlCListener) -> Promp
     return found
 
 
-def _greet(one: Chat, what: str) -> None:
+def _greet(one: Chat, directory: Path | None, *, is_copy: bool) -> None:
+    """Who answers, where, and in which session: a new one, the one in this directory, or a copy of it."""
     for line in one.factory.told:
         one.screen.line(line, "yellow")
-    one.screen.line(f"{what} session {one.name}, {one.model_line()}", "bold")
+    new = "continuing" if directory is not None and not is_copy else "new"
+    copied = f" (a copy of {short_name(directory)})" if directory is not None and is_copy else ""
+    one.screen.line(f"{new} session {one.name}{copied}, {one.model_line()}", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {one.agent.mode}; /help lists the commands", "dim")
 
 
@@ -307,7 +323,7 @@ async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -
     if asked.why:
         screen.line(f"  {asked.why}", "dim")
     choices = "y: yes, n: no" + (f", a: always {plain(str(asked.rule))}" if asked.rule is not None else "")
-    screen.line(f"  {choices}; or say what to do instead", "dim")
+    screen.line(f"  {choices}" + "; or say what to do instead" * (not asked.is_own), "dim")
     while True:
         try:
             said = (await reader.answer("? ")).strip()
@@ -322,5 +338,7 @@ async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -
                 return Deny()
             case "" | "a" | "always":
                 continue
+            case _ if asked.is_own:
+                screen.line("  answer y or n", "dim")
             case _:
                 return Deny(said)

@@ -46,10 +46,10 @@ def decide_change(change: Change, stamp: Stamp, mode: Mode) -> GateDecision:
         return GateDecision("refuse", f"mode-{mode}", f"the memory is {mode} (setting memory_mode)")
     if TRUST[stamp.origin] is TrustLevel.OUTSIDE:
         return GateDecision(
-            "inbox", f"origin-{stamp.origin}", f"it derives from {_SAID[stamp.origin]}: a person decides"
+            "inbox", f"origin-{stamp.origin}", f"it derives from {_SAID[stamp.origin]}, so a person decides"
         )
     if mode == "ask":
-        return GateDecision("inbox", "mode-ask", "the setting memory_mode is ask: a person decides")
+        return GateDecision("inbox", "mode-ask", "the setting memory_mode is ask, so a person decides")
     return GateDecision("write")
 
 
