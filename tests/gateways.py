@@ -48,6 +48,7 @@ class Running:
     url: str
     sink: Noted
     clients: list[Any] = field(default_factory=list)  # closed at the end
+    said: str = ""  # by a coding client, last
 
     def claude(self, **more: Any) -> anthropic.AsyncAnthropic:
         """Anthropic's SDK, unmodified."""
@@ -123,6 +124,95 @@ async def serving(
             await client.close()
         running.should_exit = True
         await task
+
+
+class CodingClient:
+    """A coding agent that knows nothing of the gateway, over either wire."""
+
+    def __init__(self, at: Running, wire: str, *, is_stream: bool, tools: tuple[str, ...] = ("Read",)) -> None:
+        self.at, self.wire, self.is_stream, self.messages = at, wire, is_stream, list[Any]()
+        self.tools: list[Any] = [{"name": name, "input_schema": {"type": "object"}} for name in tools]
+        if wire == "openai":
+            self.tools = [
+                {"type": "function", "function": {"name": t["name"], "parameters": t["input_schema"]}}
+                for t in self.tools
+            ]
+        if wire == "responses":
+            self.tools = [
+                {"type": "function", "name": t["name"], "parameters": t["input_schema"], "strict": False}
+                for t in self.tools
+            ]
+        self.answers: list[Any] = []
+
+    async def say(self, text: str, **more: Any) -> tuple[str, list[Any]]:
+        self.messages.append({"role": "user", "content": text})
+        self.at.said = text
+        return await self.go_on(**more)
+
+    async def go_on(self, **more: Any) -> tuple[str, list[Any]]:
+        """Ask; the answer's text and the calls in it, by name and id."""
+        asked = {"model": "fake-model", "messages": self.messages, "tools": self.tools, **more}
+        if self.wire == "anthropic":
+            client = self.at.claude(max_retries=0)
+            if self.is_stream:
+                async with client.messages.stream(max_tokens=500, **asked) as stream:
+                    said = await stream.get_final_message()
+            else:
+                said = await client.messages.create(max_tokens=500, **asked)
+            self.answers.append(said)
+            blocks = [block.model_dump(exclude_none=True) for block in said.content]
+            self.messages.append({"role": "assistant", "content": blocks})
+            text = "\n\n".join(block["text"] for block in blocks if block["type"] == "text")
+            return text, [(b["name"], b["id"]) for b in blocks if b["type"] == "tool_use"]
+        if self.wire == "responses":
+            return await self._respond(asked)
+        chat = self.at.gpt(max_retries=0).chat.completions
+        if self.is_stream:
+            async with chat.stream(stream_options={"include_usage": True}, **asked) as stream:
+                answer = await stream.get_final_completion()
+        else:
+            answer = await chat.create(**asked)
+        self.answers.append(answer)
+        said = answer.choices[0].message
+        self.messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+        return said.content or "", [(call.function.name, call.id) for call in said.tool_calls or ()]
+
+    async def _respond(self, asked: dict[str, Any]) -> tuple[str, list[Any]]:
+        asked["input"] = asked.pop("messages")
+        responses = self.at.gpt(max_retries=0).responses
+        if self.is_stream:
+            async with responses.stream(store=False, **asked) as stream:
+                events = [event async for event in stream]
+                said = await stream.get_final_response()
+            assert [event.sequence_number for event in events] == list(range(len(events)))
+            added = [event.output_index for event in events if event.type == "response.output_item.added"]
+            assert added == list(range(len(said.output)))
+        else:
+            said = await responses.create(store=False, **asked)
+        self.answers.append(said)
+        self.messages += [item.model_dump(exclude_none=True) for item in said.output]
+        texts = [part.text for item in said.output if item.type == "message" for part in item.content]
+        calls = [(item.name, item.call_id) for item in said.output if item.type == "function_call"]
+        return "\n\n".join(texts), calls
+
+    async def answer(self, *results: tuple[str, str], **more: Any) -> tuple[str, list[Any]]:
+        """Say what calls gave, by id."""
+        if self.wire == "anthropic":
+            blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results]
+            self.messages.append({"role": "user", "content": blocks})
+        elif self.wire == "responses":
+            outputs = [{"type": "function_call_output", "call_id": call, "output": text} for call, text in results]
+            self.messages += outputs
+        else:
+            self.messages += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results]
+        return await self.go_on(**more)
+
+    async def work(self, turns: int) -> None:
+        """Turns that fill the window."""
+        for n in range(turns):
+            _, calls = await self.say(f"Look at {n}. " + f"Remark {n}: keep it short. " * 500)
+            assert [name for name, _ in calls] == ["Read"]
+            await self.answer((calls[0][1], f"line of file {n}: value {n * 7}\n" * 300))
 
 
 def in_loop(test: Callable[..., Any]) -> Callable[..., None]:

@@ -20,7 +20,7 @@ import msgspec
 import openai
 import pytest
 from tests.commands import command
-from tests.gateways import KEY, Running, config_of, fake, in_loop, serving
+from tests.gateways import KEY, CodingClient, Running, config_of, fake, in_loop, serving
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.gateway.recall import MOST_ROUNDS
@@ -92,8 +92,8 @@ class Obedient(FakeUpstream):
     """A model that reads a file when it is told to look, and recalls what it is asked for and doesn't see."""
 
     thinks = True
-    asked = ""  # what its person said last
     server: FakeServer
+    at: Running
 
     def reply_to(self, request: Any) -> Any:
         asked = msgspec.json.decode(self.server.received[-1].body)
@@ -103,13 +103,13 @@ class Obedient(FakeUpstream):
         if results:
             found = CODE.search(msgspec.json.encode(results).decode())
             return say(*thought, f"The code is {found[0]}." if found else "I have read it.")
-        if QUESTION in self.asked:
+        if QUESTION in self.at.said:
             tools = [tool.get("function", tool) for tool in asked["tools"]]
             recalls = [tool["name"] for tool in tools if "no longer in view" in tool.get("description", "")]
             call = tool_use(recalls[-1], {"query": "vault Lisbon entry code"})
-            also = [tool_use("Read", {"file_path": "now.py"})] if "besides" in self.asked else []
+            also = [tool_use("Read", {"file_path": "now.py"})] if "besides" in self.at.said else []
             return say(*thought, "Let me look that up.", call, *also)
-        return say("Reading.", tool_use("Read", {"file_path": "file.py"})) if "Look at" in self.asked else None
+        return say("Reading.", tool_use("Read", {"file_path": "file.py"})) if "Look at" in self.at.said else None
 
 
 def is_result(said: dict[str, Any]) -> bool:
@@ -118,96 +118,7 @@ def is_result(said: dict[str, Any]) -> bool:
     return is_block or said.get("role") == "tool" or said.get("type") == "function_call_output"
 
 
-class Client:
-    """A coding agent that knows nothing of the gateway, over either wire."""
-
-    def __init__(self, at: Running, wire: str, *, is_stream: bool, tools: tuple[str, ...] = ("Read",)) -> None:
-        self.at, self.wire, self.is_stream, self.messages = at, wire, is_stream, list[Any]()
-        self.tools: list[Any] = [{"name": name, "input_schema": {"type": "object"}} for name in tools]
-        if wire == "openai":
-            self.tools = [
-                {"type": "function", "function": {"name": t["name"], "parameters": t["input_schema"]}}
-                for t in self.tools
-            ]
-        if wire == "responses":
-            self.tools = [
-                {"type": "function", "name": t["name"], "parameters": t["input_schema"], "strict": False}
-                for t in self.tools
-            ]
-        self.answers: list[Any] = []
-
-    async def say(self, text: str, **more: Any) -> tuple[str, list[Any]]:
-        self.messages.append({"role": "user", "content": text})
-        self.at.upstream.asked = text
-        return await self.go_on(**more)
-
-    async def go_on(self, **more: Any) -> tuple[str, list[Any]]:
-        """Ask; the answer's text and the calls in it, by name and id."""
-        asked = {"model": "fake-model", "messages": self.messages, "tools": self.tools, **more}
-        if self.wire == "anthropic":
-            client = self.at.claude(max_retries=0)
-            if self.is_stream:
-                async with client.messages.stream(max_tokens=500, **asked) as stream:
-                    said = await stream.get_final_message()
-            else:
-                said = await client.messages.create(max_tokens=500, **asked)
-            self.answers.append(said)
-            blocks = [block.model_dump(exclude_none=True) for block in said.content]
-            self.messages.append({"role": "assistant", "content": blocks})
-            text = "\n\n".join(block["text"] for block in blocks if block["type"] == "text")
-            return text, [(b["name"], b["id"]) for b in blocks if b["type"] == "tool_use"]
-        if self.wire == "responses":
-            return await self._respond(asked)
-        chat = self.at.gpt(max_retries=0).chat.completions
-        if self.is_stream:
-            async with chat.stream(stream_options={"include_usage": True}, **asked) as stream:
-                answer = await stream.get_final_completion()
-        else:
-            answer = await chat.create(**asked)
-        self.answers.append(answer)
-        said = answer.choices[0].message
-        self.messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
-        return said.content or "", [(call.function.name, call.id) for call in said.tool_calls or ()]
-
-    async def _respond(self, asked: dict[str, Any]) -> tuple[str, list[Any]]:
-        asked["input"] = asked.pop("messages")
-        responses = self.at.gpt(max_retries=0).responses
-        if self.is_stream:
-            async with responses.stream(store=False, **asked) as stream:
-                events = [event async for event in stream]
-                said = await stream.get_final_response()
-            assert [event.sequence_number for event in events] == list(range(len(events)))
-            added = [event.output_index for event in events if event.type == "response.output_item.added"]
-            assert added == list(range(len(said.output)))
-        else:
-            said = await responses.create(store=False, **asked)
-        self.answers.append(said)
-        self.messages += [item.model_dump(exclude_none=True) for item in said.output]
-        texts = [part.text for item in said.output if item.type == "message" for part in item.content]
-        calls = [(item.name, item.call_id) for item in said.output if item.type == "function_call"]
-        return "\n\n".join(texts), calls
-
-    async def answer(self, *results: tuple[str, str], **more: Any) -> tuple[str, list[Any]]:
-        """Say what calls gave, by id."""
-        if self.wire == "anthropic":
-            blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results]
-            self.messages.append({"role": "user", "content": blocks})
-        elif self.wire == "responses":
-            outputs = [{"type": "function_call_output", "call_id": call, "output": text} for call, text in results]
-            self.messages += outputs
-        else:
-            self.messages += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results]
-        return await self.go_on(**more)
-
-    async def work(self, turns: int) -> None:
-        """Turns that fill the window."""
-        for n in range(turns):
-            _, calls = await self.say(f"Look at {n}. " + f"Remark {n}: keep it short. " * 500)
-            assert [name for name, _ in calls] == ["Read"]
-            await self.answer((calls[0][1], f"line of file {n}: value {n * 7}\n" * 300))
-
-
-def seen_by(client: Client) -> str:
+def seen_by(client: CodingClient) -> str:
     """Everything that the client was ever told."""
     return "".join(answer.model_dump_json() for answer in client.answers)
 
@@ -216,7 +127,7 @@ def said_in(body: dict[str, Any]) -> list[Any]:
     return body["input"] if "input" in body else body["messages"]
 
 
-def said_by(client: Client) -> int:
+def said_by(client: CodingClient) -> int:
     """How many messages; reasoning belongs to the item behind it."""
     return sum(one.get("type") != "reasoning" for one in client.messages)
 
@@ -225,7 +136,7 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
     return [{name: value for name, value in tool.items() if name != "cache_control"} for tool in body["tools"]]
 
 
-def checked(at: Running, client: Client) -> None:
+def checked(at: Running, client: CodingClient) -> None:
     """Nothing of ours reached the client, and nothing that went up broke a rule."""
     stats = at.upstream.statistics
     assert not stats.violations and stats.refused == 0 and stats.failed == 0
@@ -250,14 +161,23 @@ async def obedient(wire: str, window: int = SMALL) -> AsyncIterator[FakeServer]:
         yield server
 
 
+@asynccontextmanager
+async def recalling(home: Path, server: FakeServer, **more: Any) -> AsyncIterator[Running]:
+    """A gateway in front of such a model, which hears what its person says."""
+    async with serving(home, server, **more) as at:
+        assert isinstance(server.upstream, Obedient)
+        server.upstream.at = at
+        yield at
+
+
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
     tmp_path: Path, wire: str, is_stream: bool
 ) -> None:
     """GW-8: the client sees one answer, with the usage of both; the session goes on where the client is."""
-    async with obedient(wire) as server, serving(tmp_path, server, **SMALL_ROUTE) as at:
-        client = Client(at, wire, is_stream=is_stream)
+    async with obedient(wire) as server, recalling(tmp_path, server, **SMALL_ROUTE) as at:
+        client = CodingClient(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
         codes = "".join(f"entry {n}: of the vault of City{n} it is QX-{1000 + n}\n" for n in range(400))
         codes = codes.replace("entry 333: of the vault of City333", "entry code 333: of the vault of Lisbon")
@@ -282,8 +202,8 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
 @in_loop
 async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, is_stream: bool) -> None:
     """GW-8: the client sees its own call alone; behind its result, our call and result stand where they belong."""
-    async with obedient(wire) as server, serving(tmp_path, server) as at:
-        client = Client(at, wire, is_stream=is_stream)
+    async with obedient(wire) as server, recalling(tmp_path, server) as at:
+        client = CodingClient(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
         await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"))
         text, calls = await client.say(f"{QUESTION} Read now.py besides.")
@@ -315,15 +235,15 @@ async def test_who_goes_on_by_the_id_of_such_an_answer(tmp_path: Path, besides: 
     """GW-8, GW-6: the id is that of the whole answer, also after a restart without the index."""
     async with obedient("responses") as server:
         config = config_of(tmp_path, server.url)
-        async with serving(tmp_path, server, config=config) as at:
-            client = Client(at, "responses", is_stream=is_stream)
+        async with recalling(tmp_path, server, config=config) as at:
+            client = CodingClient(at, "responses", is_stream=is_stream)
             _, calls = await client.say("Look at the codes.")
             await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"))
             _, calls = await client.say(f"{QUESTION}{besides}")
             previous = client.answers[-1].id
         lose_index(tmp_path)
-        async with serving(tmp_path, server, config=config) as at:
-            client = Client(at, "responses", is_stream=is_stream)
+        async with recalling(tmp_path, server, config=config) as at:
+            client = CodingClient(at, "responses", is_stream=is_stream)
             if calls:
                 text, _ = await client.answer((calls[0][1], "nothing new"), previous_response_id=previous)
                 assert text == "The code is QX-4711."
@@ -348,7 +268,7 @@ async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire:
     """GW-8: a tool of that name is the client's, and ours has another one, which it keeps; a header turns it off."""
     script = [say(tool_use("recall", {"query": "x"})), "fine", "off", "on again", "no tools"]
     async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
-        client = Client(at, wire, is_stream=is_stream, tools=("recall", "Read"))
+        client = CodingClient(at, wire, is_stream=is_stream, tools=("recall", "Read"))
         _, calls = await client.say("Do it.")
         assert [name for name, _ in calls] == ["recall"], "the client's own"
         client.tools = client.tools[1:]
@@ -373,9 +293,9 @@ async def test_with_the_setting_off_bytes_are_as_they_came(tmp_path: Path, wire:
         settings = Settings(recall_tool=False, durability="process")
         config = config_of(tmp_path, server.url, settings=settings)
         async with serving(tmp_path, server, config=config) as at:
-            client = Client(at, wire, is_stream=is_stream)
+            client = CodingClient(at, wire, is_stream=is_stream)
             await client.say("Hello")
-            plain = Client(at, wire, is_stream=is_stream)
+            plain = CodingClient(at, wire, is_stream=is_stream)
             at.url, at.clients = direct.url, at.clients
             await plain.say("Hello")
             assert server.received[0].body == direct.received[0].body
@@ -389,7 +309,7 @@ async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Pa
     loop = [say(tool_use("recall", {"query": "more"}, id="call_0")) for _ in range(20)]
     script = [say(tool_use("recall", one, id="call_0")) for one in calls] + ["Never mind."]
     async with fake(FakeUpstream(script=[*script, *loop])) as server, serving(tmp_path, server) as at:
-        client = Client(at, wire, is_stream=is_stream)
+        client = CodingClient(at, wire, is_stream=is_stream)
         assert await client.say("Do it.") == ("Never mind.", [])
         assert len(at.bodies) == len(script)
         assert await client.say("Do it again.") == ("", [])
@@ -410,7 +330,7 @@ async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path,
     """GW-8: the client gets the call that it forced, once, and never more than one where it wants one."""
     script = [say(tool_use("recall", {"query": "x"})), say(tool_use("Read", {"file_path": "a"}))]
     async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
-        client = Client(at, wire, is_stream=is_stream)
+        client = CodingClient(at, wire, is_stream=is_stream)
         more: dict[str, Any] = {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
         if wire != "anthropic":
             more = {"tool_choice": "required", "parallel_tool_calls": False}
@@ -427,9 +347,9 @@ async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str,
     for usage in ("upstream", "capped"):
         async with (
             obedient(wire, 100_000) as server,
-            serving(tmp_path / usage, server, usage=usage, usage_cap_percent=1) as at,
+            recalling(tmp_path / usage, server, usage=usage, usage_cap_percent=1) as at,
         ):
-            client = Client(at, wire, is_stream=is_stream)
+            client = CodingClient(at, wire, is_stream=is_stream)
             await client.say(f"{QUESTION} " + "padding " * 4_000)
             stats = at.upstream.statistics
             told = client.answers[-1].usage
@@ -464,16 +384,16 @@ async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path
     more, wire = SAID_BY[kind]
     async with obedient(wire) as server:
         config = config_of(tmp_path, server.url)
-        async with serving(tmp_path, server, config=config) as at:
-            client = Client(at, wire, is_stream=True)
+        async with recalling(tmp_path, server, config=config) as at:
+            client = CodingClient(at, wire, is_stream=True)
             _, calls = await client.say("Look at the codes.", **more)
             await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **more)
             del client.messages[:]  # it goes on from a summary of its own
             text, _ = await client.say(f"Summary: we looked at codes. {QUESTION}", **more)
             assert text.endswith("The code is QX-4711.") and len(at.held) == 2
         lose_index(tmp_path)
-        async with serving(tmp_path, server, config=config) as at:
-            client = Client(at, wire, is_stream=False)
+        async with recalling(tmp_path, server, config=config) as at:
+            client = CodingClient(at, wire, is_stream=False)
             text, _ = await client.say(f"Summary: on with it. {QUESTION}", **more)
             assert text.endswith("The code is QX-4711.") and "recall" not in seen_by(client)
             assert not at.upstream.statistics.violations and not at.upstream.statistics.refused
@@ -491,8 +411,8 @@ async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path
 async def test_nobody_finds_what_was_said_in_sessions_of_others(tmp_path: Path, other: dict[str, Any]) -> None:
     """GW-8, SEC-7: neither of another session of the client, nor of another tenant, by search or by name."""
     more: Any = {"extra_headers": {"x-claude-code-session-id": SESSION_ID}}
-    async with obedient("anthropic") as server, serving(tmp_path, server) as at:
-        client = Client(at, "anthropic", is_stream=False)
+    async with obedient("anthropic") as server, recalling(tmp_path, server) as at:
+        client = CodingClient(at, "anthropic", is_stream=False)
         _, calls = await client.say("Look at the codes.", **more)
         await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **more)
         (held,) = at.held
@@ -510,8 +430,8 @@ async def test_nobody_finds_what_was_said_in_sessions_of_others(tmp_path: Path, 
 async def test_a_session_belongs_to_whoever_goes_on_with_it(tmp_path: Path) -> None:
     """GW-8: two conversations that begin alike aren't linked by that."""
     one, two = ({"extra_headers": {"x-claude-code-session-id": SESSION_ID[:-1] + end}} for end in "12")
-    async with obedient("anthropic") as server, serving(tmp_path, server) as at:
-        first, second = (Client(at, "anthropic", is_stream=False) for _ in range(2))
+    async with obedient("anthropic") as server, recalling(tmp_path, server) as at:
+        first, second = (CodingClient(at, "anthropic", is_stream=False) for _ in range(2))
         await first.say("Hi", **one)
         await second.say("Hi", **two)  # the same session, as far as anybody can tell
         _, calls = await second.say("Look at the codes.", **two)

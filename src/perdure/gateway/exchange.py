@@ -446,10 +446,12 @@ class GatewayExchange:
             self._cost = await self._calls.enter_async_context(self._within_caps(turn))
             answer = await self._sent(body)
             self._calls.callback(answer.close)
-            self._cost.has_begun = answer.status == 200
-            if answer.status == 200 or attempt == _AGAIN:
+            error = await self._error(answer)
+            if error is None and answer.status != 200:
+                error = error_of(answer.status, await self._whole(answer), answer.headers)
+            self._cost.has_begun = error is None
+            if error is None or attempt == _AGAIN:
                 break
-            error = error_of(answer.status, await self._whole(answer), answer.headers)
             if isinstance(error, PromptTooLong):
                 body = self._gateway.active.turns.without_room(turn)
             elif isinstance(error, Overloaded | ModelDown):

@@ -159,3 +159,45 @@ def test_many_small_pieces_make_one_text_once() -> None:
     list(assembly.feed({"type": "content_block_stop", "index": 0}))
     list(assembly.feed({"type": "message_stop"}))
     assert assembly.reply().text == "so " + "word " * 1_000
+
+
+def recalling(dialect: str) -> bytes:
+    """An answer that recalls between its words and a call of the client's."""
+    calls = tool_use("recall", {"query": "x"}), tool_use("Read", {"a": 1})
+    upstream = FakeUpstream(script=[say(text("two words"), *calls)])
+    body = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
+    reply = upstream.respond(msgspec.json.encode(body))
+    return b"".join(
+        EventStream(reply, dialect=dialect, include_usage=True) if dialect == "openai" else EventStream(reply)
+    )
+
+
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol()])
+@given(cuts=st.lists(st.integers(0, 2_000), max_size=8))
+def test_a_hidden_call_leaves_no_trace(side: ClientProtocol, cuts: list[int]) -> None:
+    """GW-8: what stands behind it is counted through, however the stream is cut; the reply has all of it."""
+    stream = recalling(side.protocol)
+    reader = side.reader(ASKED, None, is_stream=True, most_bytes=10_000, ours="recall")
+    places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
+    out = b"".join(reader.feed(stream[a:b]) for a, b in itertools.pairwise(places)) + reader.end()
+    events = [msgspec.json.decode(line[6:]) for line in out.splitlines() if line.startswith(b"data: {")]
+    if side.protocol == "anthropic":
+        assert [event["index"] for event in events if event["type"] == "content_block_start"] == [0, 1]
+    else:
+        deltas = [choice["delta"] for event in events for choice in event["choices"]]
+        assert {call["index"] for delta in deltas for call in delta.get("tool_calls", ())} == {0}
+    assert b"recall" not in out and b"Read" in out
+    assert [use.name for use in reader.reply().tool_uses] == ["recall", "Read"]
+
+
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol()])
+def test_what_cannot_be_read_behind_a_hidden_call_breaks_off(side: ClientProtocol) -> None:
+    """GW-8, REL-15: passed on unread it would show what was hidden, and count otherwise than what was shown."""
+    stream = recalling(side.protocol)
+    at = stream.index(b"Read")
+    reader = side.reader(ASKED, None, is_stream=True, most_bytes=10_000, ours="recall")
+    out = reader.feed(stream[: stream.rindex(b"\n\n", 0, at) + 2])
+    out += reader.feed(b"data: {broken\n\n") + reader.feed(stream[at:]) + reader.end()
+    assert reader.is_broken and b"recall" not in out and b"Read" not in out
+    with pytest.raises(StreamCut):
+        reader.reply()
