@@ -483,6 +483,8 @@ def main() -> int:
                 continue
             outcome = asyncio.run(run(client, told.calls, told.window, folder))
             print(outcome.row(), flush=True)
+            if broken := outcome.upstream.statistics.violations:
+                print(f"{'':<24} violations: {', '.join(f'{rule} {count}' for rule, count in broken.items())}")
             failed += not outcome.is_held
     print("every client held" if not failed else f"{failed} clients didn't hold")
     return 1 if failed else 0

@@ -105,6 +105,24 @@ async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_a_compaction_alone_is_what_goes_upstream(tmp_path: Path) -> None:
+    """GW-2: where nothing was offloaded or cleared before, a compaction is the first that the view shows otherwise."""
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW))
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client, messages = at.gpt(max_retries=0), list[Any]()
+        tools: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+        for n in range(60):
+            messages.append({"role": "user", "content": f"What of {n}? " + f"Remark {n}: keep it short. " * 400})
+            said = await client.chat.completions.create(model="m", messages=messages, tools=tools)
+            messages.append({"role": "assistant", "content": said.choices[0].message.content})
+        compactions = [e for e in at.sink.events if isinstance(e, CompactionDone)]
+        sizes = [len(msgspec.json.encode(body)) for body in at.bodies]
+        assert 0 < len(compactions) <= 4 and len(upstream.statistics.prefix_moves) == len(compactions)
+        assert max(sizes) < WINDOW * 4 < len(msgspec.json.encode(messages))
+        assert not upstream.statistics.refused
+
+
+@in_loop
 async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> None:
     """GW-1, GW-2: the same over Chat Completions, streamed and not, with ids that a server counts anew each time."""
     turns = 36

@@ -38,6 +38,7 @@ from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId, call_id_as_said
 from perdure.transcript.records import (
     Calibrated,
+    Compacted,
     CompactionFailed,
     Cursor,
     Edit,
@@ -122,7 +123,7 @@ class LateSyncJournal:
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         receipt = await self._journal.append(records)
         self.is_behind = True
-        self.has_edits = self.has_edits or any(isinstance(record, Edit) or _is_ours(record) for record in records)
+        self.has_edits = self.has_edits or any(isinstance(r, Edit | Compacted) or _is_ours(r) for r in records)
         self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
         return receipt
 
