@@ -362,3 +362,46 @@ async def test_an_error_behind_the_first_item_is_the_clients_to_see(tmp_path: Pa
             assert at.held[0].head.count == 1
         assert (await ask(client, items, stream=True)).output_text == "three"
         assert at.held[0].head.count == 2 and at.metric("perdure_recovered_total", reason="prompt_too_long") == 0
+
+
+def as_reference(item: Any) -> dict[str, Any]:
+    """An item as clients say it that rely on their server to have it."""
+    return {"type": "item_reference", "id": item.id}
+
+
+@in_loop
+async def test_items_that_a_client_only_names_are_known(tmp_path: Path) -> None:
+    """GW-6: references to items of earlier answers are read as those, also after a restart without the index."""
+    turns = 30
+    async with fake(upstream(*script_of(turns + 1))) as server:
+        items: list[Any] = []
+        async with serving(tmp_path, server) as at:
+            await talk(at.gpt(max_retries=0), items, turns, as_reference)
+            (held,) = at.held
+            assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+            assert (
+                at.metric("perdure_forks_total") == 0
+                and at.metric("perdure_passed_total", reason="item_reference") == 0
+            )
+        lose_index(tmp_path)
+        async with serving(tmp_path, server) as at:
+            await talk(at.gpt(max_retries=0), items, 1, as_reference, start=turns)
+            assert [one.id for one in at.held] == [held.id] and at.metric("perdure_forks_total") == 0
+            sent = at.bodies[-1]["input"]
+            assert "function_call" in [one.get("type") for one in sent]
+            assert "item_reference" not in [one.get("type") for one in sent]
+        assert not server.upstream.statistics.violations
+
+
+@in_loop
+async def test_items_that_nobody_here_gave_are_asked_of_the_upstream(tmp_path: Path) -> None:
+    """GW-6: a reference of another tenant, or to something unheard of, passes through as it came."""
+    async with fake(upstream("one", "two")) as server, serving(tmp_path, server) as at:
+        first: list[Any] = [{"role": "user", "content": "hi"}]
+        begun = await at.gpt().responses.create(model="fake-gpt", input=first)
+        items = [*first, as_reference(begun.output[0]), {"role": "user", "content": "on"}]
+        async with openai.AsyncOpenAI(api_key="another-key", base_url=f"{at.url}/v1", max_retries=0) as client:
+            answer = await client.responses.with_raw_response.create(model="fake-gpt", input=items)
+            assert answer.headers["x-perdure-mode"] == "passed" and answer.parse().output_text == "two"
+            assert answer.headers["x-perdure-reason"] == "item_reference"
+        assert at.bodies[-1]["input"] == items

@@ -6,7 +6,7 @@ A message of the history is an item with the reasoning in front of it, as a piec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -56,6 +56,7 @@ _SERVERS_OWN = ("conversation", "prompt")
 # The view is kept small here, so that nothing of it has to go there.
 _NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
 TRIGGER: Final = b'"compaction_trigger"'
+REFERENCE: Final = b'"item_reference"'
 _SEALED = SEALED.encode()
 _CONTINUES = "previous_response_id"
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -211,6 +212,26 @@ def continued(body: bytes) -> str:
         return str(msgspec.json.decode(fields_of(body).get(_CONTINUES, b"null")) or "")
     except (Unmanageable, *UNREADABLE):
         return ""
+
+
+def references_in(body: bytes) -> list[str]:
+    """The ids by which a body names items in the place of saying them. Raises `Unmanageable`."""
+    if REFERENCE not in body:
+        return []
+    raws = list_of(fields_of(body).get("input", msgspec.Raw(b"[]")))
+    return [identity for raw in raws if (identity := _referred(raw))]
+
+
+def with_items(body: bytes, items: Mapping[str, bytes]) -> bytes:
+    """The body with the items that it names said in full. Raises `Unmanageable`."""
+    fields = fields_of(body)
+    raws = (items.get(_referred(raw)) or bytes(raw) for raw in list_of(fields["input"]))
+    return msgspec.json.encode({**fields, "input": msgspec.Raw(b"[%b]" % b",".join(raws))})
+
+
+def _referred(raw: msgspec.Raw) -> str:
+    is_reference = REFERENCE in bytes(raw) and _kind(raw)[0] == "item_reference"
+    return str(msgspec.json.decode(raw).get("id") or "") if is_reference else ""
 
 
 def _kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,6 +49,7 @@ from perdure.transcript.records import (
     Titled,
     Worded,
 )
+from perdure.transcript.response_items import named_items
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import background, create_session, open_session
 
@@ -59,6 +60,7 @@ ASKED = "asked"  # the one of the last message before an answer of ours
 NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
 _LOG = logging.getLogger("perdure.gateway")
 _TRIES = 3
+_MOST_ITEM_BYTES = 4 * 1024 * 1024  # of items that are kept in memory for a tenant's references
 # The client says them again, or we do.
 _MAY_WAIT = (Message, Worded, Cursor, Titled, Calibrated, CompactionFailed, Noted)
 _BATCH = 400  # links in one question
@@ -194,13 +196,14 @@ class LinkIndex:
         rows = await self._aside(lambda: self._ask(asked, (answer,)))
         return rows[0][0] if rows else None
 
-    def put(self, session: str, links: Iterable[tuple[int, bytes]], answer: str = "") -> None:
+    def put(self, session: str, links: Iterable[tuple[int, bytes]], ids: Iterable[str] = ()) -> None:
         """Enter links of a session. The one that was there first keeps a link that several share.
 
-        An `answer` of this id ended at the last of them.
+        What has one of these `ids`, an answer or an item of it, ended at the last of them.
         """
         rows = [KnownLink(link, session, count) for count, link in links]
-        self._entered += [*rows[:-1], *(row._replace(answer=answer) for row in rows[-1:])]
+        self._entered += rows
+        self._entered += [rows[-1]._replace(answer=one) for one in ids if one]
 
     async def flush(self) -> None:
         """Write what was entered."""
@@ -306,7 +309,7 @@ class LinkIndex:
 
 
 class KnownLink(NamedTuple):
-    """A link of a session, after so many messages; and the id of the answer that ended there, if one did."""
+    """A link of a session, after so many messages; and the id of an answer, or of an item of one, that ended there."""
 
     link: bytes
     session: str
@@ -331,13 +334,14 @@ def links_at(home: Path) -> Iterator[KnownLink]:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
-        name, answers = "", dict[MessageId, str]()
+        name, answers = "", dict[MessageId, tuple[str, ...]]()
         for placed in scan.placed:
             record = placed.record
             if isinstance(record, Message) and (record.model is not None or record.note == RECALLED):
-                answers[record.id] = record.response_id or ""
+                answers[record.id] = (record.response_id or "", *named_items(record))
             elif (place := HistoryPosition.of(record, CLIENT)) is not None:
-                yield KnownLink(place.link, directory.name, place.count, answers.get(place.message, ""))
+                for identity in answers.get(place.message, ("",)):
+                    yield KnownLink(place.link, directory.name, place.count, identity)
             elif isinstance(record, Cursor) and record.name == NAMED:
                 name = record.digest or ""
         if name:
@@ -405,6 +409,8 @@ class TenantSessions:
         self._is_durable = is_durable
         self._index = LinkIndex(home)
         self._deleted = DeletedResponses(home)
+        self._items: dict[str, bytes] = {}
+        self._item_bytes = 0
         self._heads: dict[bytes, CachedSession] = {}
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0
@@ -453,15 +459,18 @@ class TenantSessions:
         session = None if response in self._deleted else await self._index.session_of(response)
 
         def read(name: str) -> StoredResponse | None:
-            try:
-                with open_journal_reader(
-                    DISK, SessionStore(self.home).directory(name, project=self.home) / JOURNAL
-                ) as reader:
-                    return stored_response((placed.record for placed in reader.scan(reader.body).placed), response)
-            except (PerdureError, OSError):
-                return None
+            return stored_response(self._records(name), response)
 
         return None if session is None else await anyio.to_thread.run_sync(read, session)
+
+    def _records(self, session: str) -> list[Record | None]:
+        """All records of a session, whether it is open or not; none when it can't be read."""
+        try:
+            journal = SessionStore(self.home).directory(session, project=self.home) / JOURNAL
+            with open_journal_reader(DISK, journal) as reader:
+                return [placed.record for placed in reader.scan(reader.body).placed]
+        except (PerdureError, OSError):
+            return []
 
     def is_deleted(self, response: str) -> bool:
         """Whether the client had this answer deleted."""
@@ -470,6 +479,8 @@ class TenantSessions:
     async def delete_response(self, response: str) -> None:
         """Nobody gets this answer again, or goes on from it; its session stays what it is."""
         await anyio.to_thread.run_sync(self._deleted.add, response)
+        self._items.clear()
+        self._item_bytes = 0
 
     def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""
@@ -604,9 +615,37 @@ class TenantSessions:
             one for one in found if one != held.id and (store.directory(one, project=self.home) / JOURNAL).is_file()
         ]
 
-    def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]], answer: str = "") -> None:
-        """The index learns links of a session, with how many messages each comes after, and the answer at the last."""
-        self._index.put(held.id, links, answer)
+    def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]], ids: Iterable[str] = ()) -> None:
+        """The index learns links of a session, with how many messages each comes after, and what ended at the last."""
+        self._index.put(held.id, links, ids)
+
+    async def items(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """Items of answers that were given here, by their ids; those that aren't known are left out."""
+        missing = [one for one in ids if one not in self._items]
+        while missing and (session := await self._index.session_of(missing.pop())) is not None:
+            self.remember(await anyio.to_thread.run_sync(self._items_in, session))
+            missing = [one for one in missing if one not in self._items]
+        return {one: self._items[one] for one in ids if one in self._items}
+
+    def remember(self, items: Mapping[str, bytes]) -> None:
+        """Keep items for clients that name them instead of saying them; the oldest go."""
+        new = {name: item for name, item in items.items() if name not in self._items}
+        self._items |= new
+        self._item_bytes += sum(map(len, new.values()))
+        while self._item_bytes > _MOST_ITEM_BYTES and len(self._items) > len(items):
+            self._item_bytes -= len(self._items.pop(next(iter(self._items))))
+
+    def _items_in(self, session: str) -> dict[str, bytes]:
+        """All items of the answers in a session's journal that weren't deleted."""
+        found: dict[str, bytes] = {}
+        for record in self._records(session):
+            if (
+                isinstance(record, Message)
+                and record.model is not None
+                and (record.response_id or "") not in self._deleted
+            ):
+                found |= named_items(record)
+        return found
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
 

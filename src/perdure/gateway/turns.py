@@ -56,6 +56,7 @@ from perdure.gateway.requests import (
     is_call_of,
     taken_apart,
 )
+from perdure.gateway.responses import REFERENCE, references_in, with_items
 from perdure.gateway.sessions import (
     ASKED,
     CLIENT,
@@ -69,7 +70,7 @@ from perdure.gateway.titles import NAMED_BY, titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
 from perdure.transcript.records import Front, Worded
-from perdure.transcript.response_items import items_in_front
+from perdure.transcript.response_items import items_in_front, named_items
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
@@ -167,10 +168,24 @@ class TurnMaker:
         self._known, self._bodies = LinkCache(), BodyCache()
 
     async def read(self, who: Requester, body: bytes) -> ClientRequest:
-        """A body as far as it is new. Raises `Unmanageable`."""
-        seen = self._bodies.seen(who.seed, body)
-        new_bytes = len(body) - (seen.ends[-1] if seen else 0)
-        return await run_aside(new_bytes, lambda: who.side.read(body, taken_apart(body, seen, who.side.array)))
+        """A body as far as it is new. Items of answers that it only names are read as if it said them.
+
+        Raises `Unmanageable`.
+        """
+        whole = await self._with_items(who, body) if who.side.protocol == "responses" else body
+        seen = self._bodies.seen(who.seed, whole)
+        new_bytes = len(whole) - (seen.ends[-1] if seen else 0)
+        read = await run_aside(new_bytes, lambda: who.side.read(whole, taken_apart(whole, seen, who.side.array)))
+        return read if whole is body else replace(read, body=body)
+
+    async def _with_items(self, who: Requester, body: bytes) -> bytes:
+        named = await run_aside(len(body), lambda: references_in(body)) if REFERENCE in body else []
+        if not named:
+            return body
+        items = await who.sessions.items(named)
+        if len(items) < len(set(named)):
+            raise Unmanageable("item_reference")  # only the upstream knows what they say
+        return await run_aside(len(body), lambda: with_items(body, items))
 
     async def links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
@@ -248,7 +263,7 @@ class TurnMaker:
                         held.is_shaped, how = True, held.sink.compacted
                 await held.journal.commit(everything=True)  # the client has nothing else of it
                 response, place = response_id(), held.head
-                who.sessions.enter(held, [(place.count, place.link)], response)
+                who.sessions.enter(held, [(place.count, place.link)], [response])
                 sealed = who.sessions.seal.sealed(place.count, place.link)
                 window = session.limits.window
                 done = CompactedHistory(incoming, held.id, window, sealed, before, held.tokens, response, how)
@@ -371,8 +386,12 @@ class TurnMaker:
                 held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
                 turn.who.sessions.moved(held, places[-1])
                 links_of = [(place.count, place.link) for place in places]
-                can_be_named = turn.who.side.protocol == "responses"
-                turn.who.sessions.enter(held, links_of, known_as if can_be_named else "")
+                if turn.who.side.protocol != "responses":
+                    turn.who.sessions.enter(held, links_of)
+                else:
+                    items = {name: item for message in messages for name, item in named_items(message).items()}
+                    turn.who.sessions.remember(items)
+                    turn.who.sessions.enter(held, links_of, [known_as, *items])
         return None
 
     async def after(self, turn: GatewayTurn) -> None:

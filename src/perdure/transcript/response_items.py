@@ -312,6 +312,14 @@ def items_of(role: str, raws: Iterable[bytes], calls: Mapping[str, str] | None =
         yield _message_item(role, said, rest)
 
 
+def named_items(message: Message) -> dict[str, bytes]:
+    """The items of a message by the ids that their server gave them."""
+    if not any(b'"response_item"' in bytes(raw) for raw in message.content):
+        return {}
+    items = ((item, _FIELDS.decode(item).get("id")) for item in items_of(message.role, map(bytes, message.content)))
+    return {str(_decoded(identity)): item for item, identity in items if identity is not None}
+
+
 def without_open_reasoning(items: Sequence[bytes], *, is_stored: bool) -> list[bytes]:
     """The items of an answer as a server takes them: reasoning only in front of the item that it came with.
 
