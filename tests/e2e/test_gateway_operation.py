@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import anthropic
 import pytest
 from tests.agents import until
@@ -330,6 +331,7 @@ async def test_sessions_are_kept_as_long_as_their_tenant_wants(tmp_path: Path) -
         ({"limits": {"tokens": 5}}, "gateway: limits: Object contains unknown field `tokens`"),
         ({"tenants": {"a": {"key_env": "A", "limits": {"usd_per_day": -1}}}}, "gateway.tenants.a.limits: usd_per_day"),
         ({"tenants": {"a": {"key_env": "A", "keep_days": 0}}}, "gateway.tenants.a: keep_days = 0"),
+        ({"otlp": "collector:4318"}, "gateway: otlp = 'collector:4318'"),
         ({"queue_seconds": -1}, "gateway: queue_seconds = -1: has to be from 0"),
         ({"access_log": "/nowhere/at/all"}, "lines can't be appended"),
     ],
@@ -383,3 +385,56 @@ def test_a_person_recognises_a_conversation(tmp_path: Path) -> None:
     assert "--gateway lists those" in command("sessions", cwd=tmp_path, env=env).stdout
     report = command("report", name, "-o", "report.html", cwd=tmp_path, env=env)
     assert report.returncode == 0 and "Mend &lt;it&gt;" in (tmp_path / "report.html").read_text()
+
+
+@in_loop
+async def test_spans_and_metrics_go_to_a_collector(tmp_path: Path) -> None:
+    """GW-9: over OTLP, only where it is set; names by the conventions, and no word of a message."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="needs the extra otel")
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    got: dict[str, list[bytes]] = {}
+
+    async def collect(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        data = await request.read()
+        got.setdefault(request.path, []).append(data)
+        return aiohttp.web.Response()
+
+    app = aiohttp.web.Application()
+    app.router.add_post("/{path:.*}", collect)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with fake() as server, serving(tmp_path, server, otlp=collector) as at:
+        await at.claude(max_retries=0).messages.create(model="claude-opus-4-1", max_tokens=50, messages=HELLO)
+        (held,) = at.held
+        session = held.id
+    await runner.cleanup()
+    assert got.keys() == {"/v1/traces", "/v1/metrics"}
+    read = [ExportTraceServiceRequest.FromString(data) for data in got["/v1/traces"]]
+    found = {s.name: s for r in read for g in r.resource_spans for scope in g.scope_spans for s in scope.spans}
+    assert found.keys() >= {"chat claude-opus-4-1", "request turn"}
+    asked = {one.key: one.value for one in found["request turn"].attributes}
+    assert (
+        asked["gen_ai.conversation.id"].string_value == session
+        and asked["perdure.upstream"].string_value == "anthropic"
+    )
+    assert asked["http.response.status_code"].int_value == 200
+    called = {one.key: one.value for one in found["chat claude-opus-4-1"].attributes}
+    assert (
+        called["gen_ai.conversation.id"].string_value == session and called["gen_ai.usage.input_tokens"].int_value > 0
+    )
+    assert called["perdure.tenant"].string_value.startswith("key-")
+    everything = b"".join(data for some in got.values() for data in some)
+    assert SECRET.encode() not in everything and KEY.encode() not in everything
+
+
+@in_loop
+async def test_a_collector_that_is_away_delays_nobody(tmp_path: Path) -> None:
+    """GW-9: requests are answered as without one."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="needs the extra otel")
+    async with fake() as server, serving(tmp_path, server, otlp="http://127.0.0.1:1") as at:
+        async with asyncio.timeout(5):
+            await at.claude(max_retries=0).messages.create(model="m", max_tokens=50, messages=HELLO)

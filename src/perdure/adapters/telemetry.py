@@ -31,7 +31,7 @@ from perdure.events import (
 
 SCOPE = "perdure"
 _SECOND = 1_000_000_000  # nanoseconds
-_NAMES = {"session": "gen_ai.conversation.id", "model": "gen_ai.request.model"}  # of whose event it is; others are ours
+NAMES = {"session": "gen_ai.conversation.id", "model": "gen_ai.request.model"}  # others are ours
 
 
 class OtelSink:
@@ -85,7 +85,7 @@ class OtelSink:
     def _common(self) -> dict[str, Any]:
         """Whose event it is."""
         about = self._about() if self._about else {}
-        return {_NAMES.get(name, f"{SCOPE}.{name}"): value for name, value in about.items()}
+        return {NAMES.get(name, f"{SCOPE}.{name}"): value for name, value in about.items()}
 
     def _called(self, event: ModelCalled) -> None:
         self._model = event.model

@@ -28,7 +28,7 @@ Ending = Literal["whole", "cancelled", "broken"]
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request, as far as it is known by now. `line` is what the access log says of it."""
+    """One request, as far as it is known by now. `told` is what the access log says of it."""
 
     at: float  # when it came, in seconds since 1970
     request: str = field(default_factory=lambda: f"req-{secrets.token_hex(8)}")
@@ -81,7 +81,7 @@ class RequestRecord:
         self.is_estimated = True
         self.usage = Usage(input_tokens=prompt_bytes // per_token, output_tokens=output_bytes // per_token)
 
-    def line(self) -> bytes:
+    def told(self) -> dict[str, Any]:
         """The line of the access log; what isn't known isn't there."""
         now = time.perf_counter()
         used = self.usage
@@ -113,7 +113,11 @@ class RequestRecord:
             "first_byte_ms": None if self._first is None else round((self._first - self._began) * 1e3, 2),
             "ms": round((now - self._began) * 1e3, 2),
         }
-        return _ENCODER.encode({name: value for name, value in told.items() if value not in (None, "")}) + b"\n"
+        return {name: value for name, value in told.items() if value not in (None, "")}
+
+    def line(self) -> bytes:
+        """The same as it is written."""
+        return _ENCODER.encode(self.told()) + b"\n"
 
     def about(self) -> dict[str, str]:
         """The names that events of this request carry."""

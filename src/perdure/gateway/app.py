@@ -102,8 +102,12 @@ class GatewayApp:
 
     def _log(self, record: RequestRecord) -> None:
         """A line in the access log, unless it was one of our own pages."""
-        if record.kind != "page" and (write := self.gateway.active.access) is not None:
+        if record.kind == "page":
+            return
+        if (write := self.gateway.active.access) is not None:
             write(record.line())
+        if (export := self.gateway.otlp) is not None:
+            export.request(record.told())
 
     async def _served(self, scope: AsgiScope, receive: Receive, send: Send, record: RequestRecord) -> None:
         gateway = self.gateway

@@ -121,6 +121,7 @@ class GatewayConfig(_Table, frozen=True):
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
     drain_seconds: int = 30  # at shutdown, for answers under way
     access_log: str | None = None  # a file that gets a JSON line for each request; "-" is the standard output
+    otlp: str | None = None  # the address of an OpenTelemetry collector that gets spans and metrics
     status: Literal["own", "all"] | None = None  # None: all, unless tenants are configured
 
     @property
@@ -160,6 +161,8 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
         _check_project(name, route, settings_of(route, Settings(), name))
     for name, tenant in config.tenants.items():
         _check_tenant(config, name, tenant)
+    if config.otlp is not None and not config.otlp.startswith(("http://", "https://")):
+        raise BadSetting(f"gateway: otlp = {config.otlp!r}: write it as http://host:4318")
     config.limits.check("gateway.limits")
     for place, days in (
         ("gateway", config.keep_days),

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from perdure.adapters.config import Config
+from perdure.adapters.extras import install
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, discard, make_private, write_new
 from perdure.adapters.journal.store import GATEWAY, TENANTS, SessionStore
@@ -26,7 +27,7 @@ from perdure.adapters.memory.instructions import places_of
 from perdure.adapters.sinks import About, TeeSink, sinks_of
 from perdure.context.models import model_spec
 from perdure.engine.session import Services
-from perdure.errors import JournalError, ModelDown, PerdureError
+from perdure.errors import BadSetting, JournalError, ModelDown, PerdureError
 from perdure.gateway.admission import Admission
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.compactions import PlaceSeal
@@ -45,6 +46,9 @@ from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import connect_models, project_memories
+
+if TYPE_CHECKING:
+    from perdure.adapters.otlp import OtlpExport
 
 _LOG = logging.getLogger("perdure.gateway")
 _MOST_TOLD = 1_000  # lines that are logged once
@@ -102,6 +106,7 @@ class Gateway:
         self._told: set[str] = set()
         self._secret = secret_at(self.home)
         self.active = self._in_force(config)
+        self.otlp = None if self.active.gateway.otlp is None else _export(self.active.gateway.otlp)
 
     def _in_force(self, config: Config) -> ActiveConfig:
         gateway = gateway_config(config.gateway)
@@ -178,7 +183,8 @@ class Gateway:
         """What a session's events go to: the metrics, and where its settings say (OBS-1)."""
         sink = SessionSink(self.metrics, self.clock, tenant)
         onward = self._listeners(self._settings(route).events, sink.about)
-        sink.onward = TeeSink(*onward, *([self._sink] if self._sink else ()))
+        also = (self._sink, self.otlp and self.otlp.sink(sink.about))
+        sink.onward = TeeSink(*onward, *(one for one in also if one))
         return sink
 
     def _listeners(self, names: Sequence[str], about: About) -> list[Sink]:
@@ -306,6 +312,8 @@ class Gateway:
         await _close_models(self.active)
         await self.client.close()
         await anyio.to_thread.run_sync(self._files.close)
+        if self.otlp is not None:
+            await anyio.to_thread.run_sync(self.otlp.close)
 
     async def is_ready(self) -> tuple[bool, float]:
         """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""
@@ -323,6 +331,14 @@ class Gateway:
             write_new(DISK, path, b"probe\n")
         finally:
             discard(DISK, path)
+
+
+def _export(url: str) -> OtlpExport:
+    try:
+        from perdure.adapters.otlp import OtlpExport
+    except ImportError as e:
+        raise BadSetting(f"gateway: otlp needs another package ({e.name}): {install('otel')}") from e
+    return OtlpExport(url)
 
 
 async def _close_models(former: ActiveConfig) -> None:
