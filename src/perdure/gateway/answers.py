@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -73,7 +73,7 @@ class StreamReader:
     ) -> None:
         self._look, self._is_end, self._reply, self._most_bytes = look, is_end, reply, most_bytes
         self._hidden = hidden
-        self._waiting = BoundedBuffer(most_bytes)  # of an event whose end hasn't come
+        self._events = EventSplitter(most_bytes)
         self._held: list[bytes] = []  # the end of the answer, and what came behind it
         self._stage = _PASSED
         self.is_lost = False
@@ -89,27 +89,26 @@ class StreamReader:
         if self._stage == _OVER:
             self._held.append(data)
             return b""
+        was_lost = self.is_lost
+        if was_lost:
+            return data
         out: list[bytes] = []
-        tail = self._waiting.tail  # an end may have begun in what waits
-        window = tail + data if tail else data
-        start = 0
-        while not self.is_lost and self._stage != _OVER and (found := _END.search(window, start)):
-            event = self._waiting.whole(window[start or len(tail) : found.end()])
-            start = found.end()
+        for event in self._events.feed(data):
             shown = self._event(event)
             (out if self._stage == _PASSED else self._held).append(shown)
-        rest = window[start or len(tail) :]
+            if self.is_lost or self._stage == _OVER:
+                break
         if self._stage == _OVER:
-            self._held.append(rest)
-        elif self.is_lost or not self._waiting.add(rest):
+            self._held.append(self._events.rest())
+        elif self.is_lost or self._events.is_full:
             self._lose("an event is too large")
-            out += (*self._held, self._waiting.whole(), rest)
+            out += (*self._held, self._events.rest())
             self._held = []
         return b"" if self._stage == _BROKEN else b"".join(out)
 
     def end(self) -> bytes:
         """What was held back, and what never became an event."""
-        rest, self._held = b"".join(self._held) + self._waiting.whole(), []
+        rest, self._held = b"".join(self._held) + self._events.rest(), []
         return rest
 
     def reply(self) -> Reply:
@@ -122,12 +121,11 @@ class StreamReader:
         """Forget the end that was held back: another stream follows, with what this answer goes on with."""
         assert self._hidden is not None, "only an answer with hidden calls goes on"
         self._held, self._stage = [], _PASSED
-        self._waiting = BoundedBuffer(self._most_bytes)
+        self._events = EventSplitter(self._most_bytes)
         self._hidden.go_on()
 
     def _event(self, event: bytes) -> bytes:
-        lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
-        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
+        data = data_of(event)
         if not data:
             return event
         other = self._seen(data)
@@ -236,6 +234,41 @@ def summed_usage(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any
         elif isinstance(first, int) and isinstance(second, int):
             total[name] = first + second
     return total
+
+
+class EventSplitter:
+    """Parts a stream into events, in time linear in what comes. `is_full`: an event is larger than it may be."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._waiting = BoundedBuffer(most_bytes)  # of an event whose end hasn't come
+        self._window, self._start = b"", 0  # the piece that is looked at, and from where on
+        self.is_full = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The events that this piece ends. Whoever stops in the middle takes the `rest`."""
+        tail = self._waiting.tail  # an end may have begun in what waits
+        self._window, self._start = tail + data if tail else data, len(tail)
+        looked_at = 0
+        while found := _END.search(self._window, looked_at):
+            event = self._waiting.whole(self._window[self._start : found.end()])
+            self._start = looked_at = found.end()
+            yield event
+        if self._waiting.add(self._window[self._start :]):
+            self._window, self._start = b"", 0
+        else:
+            self.is_full = True
+
+    def rest(self) -> bytes:
+        """What has come and is in no event; it is kept no longer."""
+        rest = self._waiting.whole(self._window[self._start :])
+        self._window, self._start = b"", 0
+        return rest
+
+
+def data_of(event: bytes) -> bytes:
+    """What an event says."""
+    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    return lines[0] if len(lines) == 1 else b"\n".join(lines)
 
 
 class BoundedBuffer:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 from urllib.parse import parse_qsl
 
 import anyio
@@ -21,14 +20,9 @@ from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.requests import ClientProtocol, read_body
-from perdure.gateway.sockets import ResponseSocket, request_scope
+from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
 from perdure.gateway.stored import deletion, page_of
 from perdure.gateway.upstream import is_plain_path
-
-AsgiScope = MutableMapping[str, Any]
-AsgiMessage = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[AsgiMessage]]
-Send = Callable[[AsgiMessage], Awaitable[None]]
 
 _LOG = logging.getLogger("perdure.gateway")
 _LOOPBACK_NAMES = ("localhost",)

@@ -7,10 +7,9 @@ sessions and limits, is that of a request over HTTP.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,18 +17,18 @@ from typing import Any
 import anyio
 import msgspec
 
-from perdure.gateway.answers import BoundedBuffer
+from perdure.gateway.answers import EventSplitter, data_of
 from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of, list_of
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Served = Callable[[Message, Receive, Send], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+Served = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 MOST_REMEMBERED = 16  # responses of a connection that it can go on from
 MOST_AT_ONCE = 16  # responses that a connection may be making
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
-_END = re.compile(rb"\r?\n\r?\n")
 _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
 _NOT_OF_REQUESTS = frozenset({b"connection", b"upgrade", b"content-length", b"content-type", b"transfer-encoding"})
 
@@ -55,7 +54,7 @@ class SocketRequest:
 class ResponseSocket:
     """One connection. `serve` answers a request over HTTP: an ASGI application."""
 
-    def __init__(self, scope: Message, serve: Served, receive: Receive, send: Send, most_bytes: int) -> None:
+    def __init__(self, scope: AsgiScope, serve: Served, receive: Receive, send: Send, most_bytes: int) -> None:
         self._serve, self._receive, self._sent, self._most_bytes = serve, receive, send, most_bytes
         self._scope = request_scope(scope)
         self._remembered: OrderedDict[str, RememberedResponse] = OrderedDict()
@@ -77,7 +76,7 @@ class ResponseSocket:
                 tasks.start_soon(self._answer, raw)
             self._gone.set()
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: AsgiMessage) -> None:
         """Send, unless the client has left."""
         try:
             if not self._gone.is_set():
@@ -122,7 +121,7 @@ class ResponseSocket:
         answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
         is_said = False
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             nonlocal is_said
             if is_said:
                 await self._gone.wait()
@@ -177,27 +176,28 @@ class SocketAnswer:
     is_over: bool = False  # whether the client has seen an end
     _status: int = 0
     _is_stream: bool = False
-    _parts: EventSplitter | None = None
+    _events: EventSplitter | None = None
     _body: list[bytes] = field(default_factory=list)
 
-    async def take(self, message: Message) -> None:
+    async def take(self, message: AsgiMessage) -> None:
         """What an ASGI application sends."""
         if message["type"] == "http.response.start":
             kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
             self._status = message["status"]
             self._is_stream = self._status == 200 and any(kind.startswith(b"text/event-stream") for kind in kinds)
-            self._parts = EventSplitter(self.most_bytes)
+            self._events = EventSplitter(self.most_bytes)
             return
-        assert self._parts is not None, "a head comes first"
+        assert self._events is not None, "a head comes first"
         data = message.get("body", b"")
         if not self._is_stream:
             self._body.append(data)
             return
-        for event in self._parts.feed(data):
-            await self._pass_on(event)
+        if not self._events.is_full:  # an event that is too large is the last one
+            for event in self._events.feed(data):
+                await self._pass_on(event)
 
     async def _pass_on(self, event: bytes) -> None:
-        said = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+        said = data_of(event)
         if not said or said == b"[DONE]":
             return
         if any(end in said for end in _ENDS):
@@ -230,24 +230,7 @@ class SocketAnswer:
         return self._status, "the upstream's answer is no error that can be read", error
 
 
-class EventSplitter:
-    """Whole events of a stream that comes in pieces. One over `most_bytes` ends it: the rest is thrown away."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._waiting = BoundedBuffer(most_bytes)
-        self._is_lost = False
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        tail = self._waiting.tail
-        window = tail + data if tail else data
-        start = 0
-        while not self._is_lost and (found := _END.search(window, start)):
-            yield self._waiting.whole(window[start or len(tail) : found.end()])
-            start = found.end()
-        self._is_lost = self._is_lost or not self._waiting.add(window[start or len(tail) :])
-
-
-def request_scope(scope: Message) -> Message:
+def request_scope(scope: AsgiScope) -> AsgiScope:
     """The head of a request over HTTP on the same path, with what belongs to the connection left out."""
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     for name, value in scope["headers"]:
