@@ -241,7 +241,7 @@ class GatewayApp:
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.bytes_in = len(body)
         record.is_call = is_turn and scope["method"] == "POST"
-        is_shared = self.gateway.active.tenants.shares(tenant, upstream)  # then its account has others' responses, too
+        is_shared = upstream in tenant.shared  # then its account has others' responses, too
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
             record.kind = "stored"
             passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)

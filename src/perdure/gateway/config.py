@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -245,10 +246,11 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who asks, and the keys that go to each upstream instead of theirs."""
+    """Who asks, and the keys that go to each upstream instead of theirs; `shared` names where others' is the same."""
 
     id: str
     keys: Mapping[str, str]
+    shared: frozenset[str] = frozenset()
 
 
 class Tenants:
@@ -259,12 +261,14 @@ class Tenants:
         ours = {name: up.key_env for name, up in config.upstreams.items() if up.key_env is not None}
         self._shared = {name: _named(variable, environ, name) for name, variable in ours.items()}
         self._known: list[tuple[bytes, Tenant]] = []
+        keys = {name: {**self._shared, **_mapped(name, tenant, environ)} for name, tenant in config.tenants.items()}
+        used = Counter(key for some in keys.values() for key in set(some.values()))
         for name, tenant in config.tenants.items():
             own = environ.get(tenant.key_env)
             if not own:
                 raise BadSetting(f"gateway.tenants.{name}: the variable {tenant.key_env} holds no key")
-            mapped = {up: _named(variable, environ, name) for up, variable in tenant.upstream_keys.items()}
-            self._known.append((self._hash(own), Tenant(name, {**self._shared, **mapped})))
+            shared = frozenset(up for up, key in keys[name].items() if used[key] > 1)
+            self._known.append((self._hash(own), Tenant(name, keys[name], shared)))
 
     @property
     def is_closed(self) -> bool:
@@ -279,13 +283,7 @@ class Tenants:
             found = [tenant for known, tenant in self._known if hmac.compare_digest(known, seen)]
             return found[0] if found else None
         name = f"key-{self._hash(credential).hex()[:20]}" if credential else ANYONE
-        return Tenant(name, self._shared)
-
-    def shares(self, tenant: Tenant, upstream: str) -> bool:
-        """Whether the key that goes to an upstream for a tenant goes there for others, too."""
-        key = tenant.keys.get(upstream)
-        others = [other.keys.get(upstream) for _, other in self._known if other.id != tenant.id]
-        return key is not None and (not self.is_closed or key in others)
+        return Tenant(name, self._shared, frozenset(self._shared))
 
     def _hash(self, credential: str) -> bytes:
         return hmac.new(self._secret, credential.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
@@ -302,6 +300,10 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") ->
         named = (part.partition(b"=") for part in query.split(b"&"))
         key = next((unquote_to_bytes(value.replace(b"+", b" ")) for name, _, value in named if name == b"key"), b"")
     return key.decode("latin-1")
+
+
+def _mapped(name: str, tenant: TenantConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    return {upstream: _named(variable, environ, name) for upstream, variable in tenant.upstream_keys.items()}
 
 
 def _named(variable: str, environ: Mapping[str, str], name: str) -> str:
