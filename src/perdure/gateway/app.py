@@ -19,6 +19,7 @@ from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
+from perdure.gateway.recall import name_in
 from perdure.gateway.requests import ClientProtocol, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
 from perdure.gateway.stored import deletion, page_of
@@ -288,7 +289,8 @@ class GatewayApp:
             await _answer(send, 404, SIDES["responses"].error_body(404, text))
         elif scope["method"] == "GET":
             asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-            await _answer(send, 200, page_of(known, asked) if items else msgspec.json.encode(known.response()))
+            ours = name_in(known.front, SIDES["responses"])
+            await _answer(send, 200, page_of(known, asked) if items else msgspec.json.encode(known.response(ours)))
         else:
             await sessions.delete_response(response)
             if not is_shared:

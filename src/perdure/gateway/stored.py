@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from perdure.transcript.blocks import ToolResult, ToolUse
 from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import Front, Record, Rewound
 from perdure.transcript.response_items import items_of, response_tool
@@ -33,13 +35,15 @@ class StoredResponse:
     id: str
     asked: tuple[Message, ...]
     said: tuple[Message, ...]
+    used: tuple[Usage, ...]  # for each answer of the model that made the one
     front: Front | None
 
-    def response(self) -> dict[str, Any]:
-        """The response as the API gives it. Parameters that only its request had are those of the API's defaults."""
+    def response(self, ours: str) -> dict[str, Any]:
+        """The response as the API gives it, without the tool `ours`; what only its request said is as by default."""
         last = self.said[-1]
         reason = _UNFINISHED.get(last.stop_reason or "")
-        tools = [response_tool(bytes(raw)) for raw in (self.front.tools if self.front else ())]
+        made = (response_tool(bytes(raw)) for raw in (self.front.tools if self.front else ()))
+        tools = [tool for tool in made if tool and not (ours and msgspec.json.decode(tool).get("name") == ours)]
         return {
             "id": self.id,
             "object": "response",
@@ -49,14 +53,14 @@ class StoredResponse:
             "incomplete_details": {"reason": reason} if reason else None,
             "model": last.model,
             "instructions": None,
-            "tools": [msgspec.Raw(tool) for tool in tools if tool is not None],
+            "tools": [msgspec.Raw(tool) for tool in tools],
             "tool_choice": "auto",
             "parallel_tool_calls": True,
             "previous_response_id": None,
             "store": True,
             "metadata": {},
             "output": [msgspec.Raw(raw) for message in self.said for raw in items_of(message.role, message.content)],
-            "usage": _usage(last.usage),
+            "usage": _usage(self.used),
         }
 
     def items(self, *, after: str, limit: int, newest_first: bool) -> dict[str, Any]:
@@ -88,28 +92,66 @@ def deletion(response: str) -> bytes:
     return msgspec.json.encode({"id": response, "object": "response", "deleted": True})
 
 
-def stored_response(records: Iterable[Record | None], response: str) -> StoredResponse | None:
-    """The answer of this id in a journal; None where it isn't."""
+def stored_response(records: Iterable[Record | None], response: str, hidden: str) -> StoredResponse | None:
+    """The answer of this id in a journal; None where it isn't.
+
+    `hidden` is the note of results of calls that the client never sees: an answer for which something was recalled is
+    several in the journal, with these between them (GW-8).
+    """
     spoken: list[Message] = []
-    said: list[Message] = []
     front: Front | None = None
+    is_found = False
     for record in records:
         match record:
             case Message() if record.agent_id is None and record.origin != "reminder":
-                if record.response_id == response:
-                    said.append(record)
-                elif said:
-                    break
+                is_found = is_found or record.response_id == response
                 spoken.append(record)
-            case Rewound() if not said:
+            case Rewound():
+                if is_found:
+                    break  # what was taken back was given all the same
                 at = next((n for n, message in enumerate(spoken) if message.id == record.to), None)
                 spoken = spoken if at is None else spoken[: at + 1]
-            case Front() if not said:
+            case Front() if not is_found:
                 front = record
             case _:
                 pass
-    asked = tuple(spoken[: len(spoken) - len(said)])
-    return StoredResponse(response, asked, tuple(said), front) if said else None
+    if not is_found:
+        return None
+    begin = next(n for n, message in enumerate(spoken) if message.response_id == response)
+    end = begin + 1
+    while begin > 0 and _go_together(spoken[begin - 1], spoken[begin], hidden):
+        begin -= 1
+    while end < len(spoken) and _go_together(spoken[end - 1], spoken[end], hidden):
+        end += 1
+    asked, said = _shown(spoken[:begin], hidden), _shown(spoken[begin:end], hidden)
+    used = {message.response_id: message.usage for message in spoken[begin:end] if message.usage is not None}
+    return StoredResponse(response, asked, said, tuple(used.values()), front)
+
+
+def _go_together(before: Message, after: Message, hidden: str) -> bool:
+    """Whether two messages are of one answer; also where something was recalled for it behind the client's back."""
+    are_ours = all(message.note == hidden or message.model is not None for message in (before, after))
+    return are_ours and (hidden in (before.note, after.note) or before.response_id == after.response_id)
+
+
+def _shown(messages: Sequence[Message], hidden: str) -> tuple[Message, ...]:
+    """What a client sees: without hidden results, and the calls for them."""
+    calls = {
+        block.value.tool_use_id
+        for message in messages
+        for block in (message.blocks if message.note == hidden else ())
+        if isinstance(block.value, ToolResult)
+    }
+    shown: list[Message] = []
+    for message in messages:
+        kept = tuple(
+            raw
+            for raw, block in zip(message.content, message.blocks, strict=True)
+            if not (isinstance(block.value, ToolUse) and block.value.id in calls)
+        )
+        if kept and message.note != hidden:
+            shown.append(message if len(kept) == len(message.content) else replace(message, content=kept))
+    return tuple(shown)
 
 
 @dataclass(slots=True)
@@ -157,18 +199,17 @@ def _named(raw: bytes, number: int) -> dict[str, Any]:
     return item
 
 
-def _usage(usage: Usage | None) -> dict[str, Any] | None:
-    if usage is None:
+def _usage(told: Sequence[Usage]) -> dict[str, Any] | None:
+    """Usage as the API says it, of all answers of the model that made the one."""
+    if not told:
         return None
-    prompt = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
-    cached = {
-        "cached_tokens": usage.cache_read_input_tokens,
-        "cache_write_tokens": usage.cache_creation_input_tokens,
-    }
+    read = sum(one.cache_read_input_tokens for one in told)
+    written = sum(one.cache_creation_input_tokens for one in told)
+    prompt, output = sum(one.prompt_tokens for one in told), sum(one.output_tokens for one in told)
     return {
         "input_tokens": prompt,
-        "input_tokens_details": cached,
-        "output_tokens": usage.output_tokens,
+        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
+        "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": prompt + usage.output_tokens,
+        "total_tokens": prompt + output,
     }

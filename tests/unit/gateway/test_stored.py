@@ -1,0 +1,97 @@
+"""GW-6: a stored response, found in the records of its session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure.gateway.sessions import RECALLED
+from perdure.gateway.stored import DeletedResponses, stored_response
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
+from perdure.transcript.records import Rewound
+
+pytestmark = pytest.mark.unit
+
+
+def said(words: str, **more: Any) -> Message:
+    return Message.of("user", words, id=MessageId(words), **more)
+
+
+def answer(response: str, *content: Any, **more: Any) -> Message:
+    usage = Usage(10, 5)
+    identity = MessageId(f"{response} {content}")
+    return Message.of(
+        "assistant", list(content), id=identity, response_id=ResponseId(response), model="m", usage=usage, **more
+    )
+
+
+def texts(messages: tuple[Message, ...]) -> list[str]:
+    return ["".join(block.value.text for block in m.blocks if isinstance(block.value, Text)) for m in messages]
+
+
+def call(name: str, id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": {}}
+
+
+def test_an_answer_with_what_it_was_given() -> None:
+    """GW-6: its items, which share its id, behind all that was said before; what came later isn't in it."""
+    records = [said("a"), answer("r1", "b"), said("c"), answer("r2", "d"), answer("r2", "e"), said("f")]
+    found = stored_response(records, "r2", RECALLED)
+    assert found is not None
+    assert (texts(found.asked), texts(found.said)) == (["a", "b", "c"], ["d", "e"])
+    assert stored_response(records, "r3", RECALLED) is None
+
+
+def test_what_was_taken_back_before_wasnt_given() -> None:
+    """GW-6: an answer that was taken back later was given all the same."""
+    records = [said("a"), answer("r1", "b"), Rewound(to=MessageId("a")), answer("r2", "c"), Rewound(to=MessageId("a"))]
+    first, second = stored_response(records, "r1", RECALLED), stored_response(records, "r2", RECALLED)
+    assert first is not None and second is not None
+    assert (texts(first.asked), texts(first.said)) == (["a"], ["b"])
+    assert (texts(second.asked), texts(second.said)) == (["a"], ["c"])
+
+
+@pytest.mark.parametrize("response", ["r1", "r2"])
+def test_what_was_recalled_for_an_answer_isnt_shown(response: str) -> None:
+    """GW-8: several answers of the model are one for the client, under whichever of their ids; the usage is that of
+    both."""
+    result = {"type": "tool_result", "tool_use_id": "ours", "content": "secret"}
+    recalled = Message.of("user", [result], id=MessageId("x"), note=RECALLED)
+    records = [
+        said("a"),
+        answer("r1", call("recall", "ours")),
+        recalled,
+        answer("r2", "c", call("Read", "theirs")),
+    ]
+    found = stored_response(records, response, RECALLED)
+    assert found is not None
+    output = found.response("recall")["output"]
+    assert [bytes(item)[:60].count(b"recall") for item in output] == [0, 0]
+    assert found.response("recall")["usage"]["total_tokens"] == 30
+    assert texts(found.asked) == ["a"]
+    later = stored_response([*records, said("d"), answer("r3", "e")], "r3", RECALLED)
+    assert later is not None and "secret" not in str(later.items(after="", limit=100, newest_first=False))
+
+
+def test_pages_of_items() -> None:
+    """GW-6: either way round, from behind an item on; every item has an id."""
+    found = stored_response([*(said(f"m{n}") for n in range(5)), answer("r", "x")], "r", RECALLED)
+    assert found is not None
+    first = found.items(after="", limit=2, newest_first=False)
+    assert [item["content"][0]["text"] for item in first["data"]] == ["m0", "m1"] and first["has_more"]
+    rest = found.items(after=first["last_id"], limit=10, newest_first=False)
+    assert [item["content"][0]["text"] for item in rest["data"]] == ["m2", "m3", "m4"] and not rest["has_more"]
+    newest = found.items(after="", limit=1, newest_first=True)
+    assert newest["data"][0]["content"][0]["text"] == "m4" and newest["first_id"] == newest["last_id"]
+
+
+def test_what_was_deleted_stays_deleted(tmp_path: Any) -> None:
+    """GW-6: for the next process, too."""
+    deleted = DeletedResponses(tmp_path)
+    deleted.add("r1")
+    again = DeletedResponses(tmp_path)
+    assert "r1" in again and "r2" not in again
+    again.add("r2")
+    assert {"r1", "r2"} <= set((tmp_path / "deleted-responses").read_text().split())
