@@ -42,7 +42,6 @@ _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
 _REQUEST = b"x-perdure-request"
-_SOCKETS = ("/v1/responses", "/responses")
 _NO_SOCKET = "no WebSocket is served here: use HTTP"
 
 
@@ -154,7 +153,7 @@ class GatewayApp:
         who = gateway.active.tenants.of(scope["headers"], scope.get("query_string", b""))
         refusal = self._refusal(request, who)
         _, path = self._route_of(scope)
-        if refusal is None and path not in _SOCKETS:
+        if refusal is None and not path.endswith("/responses"):
             refusal = "path", 426, _NO_SOCKET
         elif refusal is None and self._sockets >= gateway.active.gateway.max_waiting:
             refusal = "busy", 503, "too many connections at a time; come back in a second"
