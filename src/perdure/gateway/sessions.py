@@ -459,7 +459,7 @@ class TenantSessions:
         session = None if response in self._deleted else await self._index.session_of(response)
 
         def read(name: str) -> StoredResponse | None:
-            return stored_response(self._records(name), response)
+            return stored_response(self._records(name), response, RECALLED)
 
         return None if session is None else await anyio.to_thread.run_sync(read, session)
 
