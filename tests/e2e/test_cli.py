@@ -219,6 +219,7 @@ def test_context_is_text_in_a_pipe(run: Any, log: Path) -> None:
     assert len(grid) == 10 and all(len(row) == 10 for row in grid)
     assert grid[-1][-10:] == ["x"] * 10, "a reserve of 10 % is ten cells"
     assert "\x1b" not in ran.out and ". free" in ran.out
+    assert "  (a cell is 2,000 tokens; anything smaller still has a cell of its own)\n" in ran.out
     assert "until auto-compaction at 167,000\n" in ran.out and "calls stop at 177,000\n" in ran.out
     assert "  context low: from 147,000; almost full: from 157,000\n" in ran.out
     assert "Context low" not in ran.out

@@ -228,7 +228,7 @@ def draw(accounting: Accounting) -> None:
         out("  " + ", ".join(f"{share.letter} {share.name}" for share in legend))
     cell = max(1, accounting.window) / CELLS
     if any(0 < share.tokens < cell / 2 for share in legend):
-        out(f"  (a cell is {tokens(round(cell))} tokens; what has fewer has a cell of its own all the same)")
+        out(f"  (a cell is {tokens(round(cell))} tokens; anything smaller still has a cell of its own)")
 
 
 def _draw_coloured(grid: list[GridCell], legend: list[GridCell]) -> None:

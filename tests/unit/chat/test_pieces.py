@@ -285,6 +285,26 @@ def test_a_table_stands_straight_beside_joined_characters(capsys: pytest.Capture
     assert lines[1] == "a\N{ZERO WIDTH JOINER}b    1" and lines[2] == "全角  2"
 
 
+def test_tables_stay_within_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-6: chat wraps a line before the last column; on a narrow terminal no value stands where a name would."""
+    monkeypatch.setattr("perdure.cli.output.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    table(("command", "what it does"), [("/rewind", "back to before an earlier prompt, or undo")])
+    drawn = capsys.readouterr().out.splitlines()
+    assert max(map(len, drawn)) == 39 and drawn[-1].startswith(" " * 9)
+    table(("a", "tokens", "price"), [("x", "9", "unknown"), ("y", "10,000", "1.00")], numbers=("tokens", "price"))
+    rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows[0].endswith(" unknown") and rows[1].endswith(" 1.00") and len(rows[0]) == len(rows[1])
+    row = ("a_name_that_is_much_too_long.md", "more words than one line has", 1_000_000, 2_000_000)
+    table(("file", "about it all", "bytes", "more bytes"), [row])
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        "file",
+        "  a_name_that_is_much_too_long.md",
+        "about it all  more words than one line",
+        "              has",
+    ]
+
+
 # --- what happens -----------------------------------------------------------------------------------------------------
 
 

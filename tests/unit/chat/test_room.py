@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import anyio
 import pytest
 
-from perdure.cli.room import room_line, room_lines
-from perdure.context.models import UNKNOWN
+from perdure.cli.room import room_line, room_lines, window_line
+from perdure.context.models import UNKNOWN, model_spec
 from perdure.context.policy import Facts, thresholds
 from perdure.context.view import ContextView, project
+from perdure.engine.session import Services
 from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
 from perdure.transcript.records import CompactionFailed, Record
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -77,3 +80,23 @@ def test_auto_compaction_that_gave_up_is_not_promised() -> None:
     assert line.endswith("tokens used; auto-compaction has given up: /compact makes room, and calls stop at 177,000")
     lines = "\n".join(room_lines(view(*failed, reported=170_000), facts()))
     assert "until calls stop at 177,000, as auto-compaction has given up\n" in lines
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("claude-sonnet-4-5", "200,000 tokens, as the table of models has it"),
+        ("some-model", "200,000 tokens, assumed, as the model's own isn't known"),
+    ],
+)
+def test_only_a_window_of_the_table_is_said_to_be_of_it(model: str, words: str) -> None:
+    """CLI-6, PRS-8."""
+
+    async def do() -> str:
+        session = await memory_session(parts=SessionOptions(services=Services(facts_of=lambda _: model_spec(model))))
+        try:
+            return window_line(session.limits)
+        finally:
+            await session.close()
+
+    assert anyio.run(do) == words

@@ -141,7 +141,7 @@ async def rewind_command(chat: Chat, argument: str) -> None:
     if not number:
         rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
         table(("#", "prompt"), rows[-_SHOWN:])
-        chat.screen.line("/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo takes that back")
+        chat.screen.line("/rewind NUMBER [code|conversation|both] goes back to before it, and /rewind undo undoes that")
         return
     if not number.isdecimal() or not 1 <= int(number) <= len(found):
         raise BadSetting(f"/rewind {number}: give a number from 1 to {len(found)}; /rewind lists them")
@@ -185,8 +185,9 @@ async def permissions_command(chat: Chat, argument: str) -> None:
             table(("#", "decision", "rule"), [(n, kind, str(rule)) for n, (kind, rule) in enumerate(listed, 1)])
         else:
             chat.screen.line("there are no rules: the mode decides")
-        usage = "/permissions remove NUMBER removes a rule; /permissions allow|ask|deny RULE adds one, for this chat"
-        chat.screen.line(f"permission mode: {chat.agent.mode}; {usage}", "dim")
+        chat.screen.line(f"permission mode: {chat.agent.mode}", "dim")
+        usage = "/permissions remove NUMBER drops a rule, and /permissions allow|ask|deny RULE adds one, for this chat"
+        chat.screen.line(usage, "dim")
         return
     if word == "remove":
         if not rest.isdecimal() or not 1 <= int(rest) <= len(listed):

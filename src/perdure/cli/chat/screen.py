@@ -256,7 +256,7 @@ class Screen:
         self.echo(prompt)
         lines = answer.strip().splitlines()
         if len(lines) > _PAST_LINES:
-            self.line(f"(of {len(lines):,} lines of the answer, the last)", "dim")
+            self.line(f"(the last {_PAST_LINES} of {len(lines):,} lines of the answer)", "dim")
         self.markdown("\n".join(lines[-_PAST_LINES:]) + "\n")
 
     def diff(self, lines: list[str]) -> None:
