@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.gateways import KEY, Running, fake, in_loop, serving, upstream
 
@@ -116,7 +117,8 @@ async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path
         old, young = journals(tmp_path)
         os.utime(old, (time.time() - 10 * 86_400,) * 2)
         async with serving(tmp_path, server) as at:
-            assert at.gateway._expired(time.time() - 3 * 86_400 * 10) == 0
+            config = msgspec.structs.replace(at.gateway.active.gateway, keep_days=30)
+            assert at.gateway._expired(config, time.time()) == 0
             assert old.exists()
         async with serving(tmp_path, server, keep_days=3) as at:
             while old.exists():
@@ -126,5 +128,5 @@ async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path
         name = young.relative_to(tmp_path / "gateway" / "tenants").parts[0]
         tenants = {name: {"key_env": "K"}}
         async with serving(tmp_path, server, environ={"K": "k"}, tenants=tenants, keep_days=3) as at:
-            assert at.gateway._expired(time.time()) == 0
+            assert at.gateway._expired(at.gateway.active.gateway, time.time()) == 0
         assert young.exists()

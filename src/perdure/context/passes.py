@@ -165,7 +165,8 @@ def _offload(view: ContextView, identity: ToolUseId, text: str, facts: Facts) ->
     chars = facts.scaled(view, facts.settings.preview_chars, floor=_PREVIEW_FLOOR_CHARS)
     name = view.calls[identity].name
     is_command = name in COMMAND_TOOLS or _tool_table(facts.settings.ledger_tools).kind(name) == "run"
-    preview = preview_of(neutralised(text), identity, chars, is_command=is_command)
+    how = f'recall with id "{identity}" (by line range or pattern)'
+    preview = preview_of(neutralised(text), how, chars, is_command=is_command)
     return Offloaded(
         changes=(with_text(view, identity, preview, keep_media=True),),
         stored=(stored(view, identity),),
@@ -174,15 +175,15 @@ def _offload(view: ContextView, identity: ToolUseId, text: str, facts: Facts) ->
     )
 
 
-def preview_of(text: str, identity: str, chars: int, *, is_command: bool) -> str:
-    """The stable text that stands for an offloaded result: what it is, how to recall it, and `chars` of it.
+def preview_of(text: str, how: str, chars: int, *, is_command: bool) -> str:
+    """The stable text that stands for an offloaded result: what it is, `how` to get it back, and `chars` of it.
 
     Command output shows its end and the lines that look like errors as well, since that is where outcomes stand.
     """
     lines = text.count("\n") + 1
     lead = (
         f"<persisted-output>\nThis result was too large to show whole ({len(text):,} characters, {lines:,} lines). "
-        f'All of it is kept: recall with id "{identity}" (by line range or pattern).'
+        f"All of it is kept: {how}."
     )
     if not is_command:
         return f"{lead}\n\nPreview, the beginning:\n{_head(text, chars)}\n</persisted-output>"

@@ -15,12 +15,13 @@ import msgspec
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
 from perdure.gateway.admission import Refusal
+from perdure.gateway.compress import COMPRESS, RETRIEVE
 from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.recall import name_in
-from perdure.gateway.requests import ClientProtocol, read_body
+from perdure.gateway.requests import ClientProtocol, Unmanageable, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
 from perdure.gateway.stored import deletion, page_of
 from perdure.gateway.upstream import is_plain_path
@@ -138,7 +139,8 @@ class GatewayApp:
             return
         try:
             assert who is not None, "strangers were refused"
-            await self._passed_on(scope, who, receive, send, record)
+            if not await self._for_litellm(scope, who, receive, send, record):
+                await self._passed_on(scope, who, receive, send, record)
         except Refusal as e:
             record.reason = e.reason
             gateway.metrics.refused.labels(e.reason).inc()
@@ -217,29 +219,9 @@ class GatewayApp:
             return
         limits, now = config.limits_of(tenant.id), self.gateway.clock.now()
         (await self.gateway.usage.of(tenant.id, now)).admit(limits, now)
-        admission = self.gateway.admission
-        body, is_whole = None, False
-        try:
-            with admission.arriving(tenant.id, config.max_waiting, config.body_seconds):
-                body = await read_body(_chunks(receive), config.max_body_bytes)
-                is_whole = True
-        except ClientGone:
-            record.ending = "cancelled"
-            self.gateway.metrics.cancelled.inc()
-            return
-        if not is_whole:
-            record.reason = "slow"
-            self.gateway.metrics.refused.labels("slow").inc()
-            await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
-            return
-        if body is None:
-            record.reason = "too_large"
-            self.gateway.metrics.refused.labels("too_large").inc()
-            text = f"the body is larger than {config.max_body_bytes:,} bytes"
-            await _answer(send, 413, side.error_body(413, text))
+        if (body := await self._arrived(side, tenant, receive, send, record)) is None:
             return
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
-        record.bytes_in = len(body)
         record.is_call = is_turn and scope["method"] == "POST"
         is_shared = upstream in tenant.shared  # then its account has others' responses, too
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
@@ -263,8 +245,73 @@ class GatewayApp:
             is_shared=is_shared,
         )
         exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
+        admission = self.gateway.admission
         place = admission.answered(tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds)
         await self._watched(exchange, place, kind, receive, send)
+
+    async def _arrived(
+        self, side: ClientProtocol, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+    ) -> bytes | None:
+        """The body, once all of it is there; None where the client was told why not, or has gone."""
+        config = self.gateway.active.gateway
+        body, is_whole = None, False
+        try:
+            with self.gateway.admission.arriving(tenant.id, config.max_waiting, config.body_seconds):
+                body = await read_body(_chunks(receive), config.max_body_bytes)
+                is_whole = True
+        except ClientGone:
+            record.ending = "cancelled"
+            self.gateway.metrics.cancelled.inc()
+            return None
+        if not is_whole:
+            record.reason = "slow"
+            self.gateway.metrics.refused.labels("slow").inc()
+            await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
+        elif body is None:
+            record.reason = "too_large"
+            self.gateway.metrics.refused.labels("too_large").inc()
+            text = f"the body is larger than {config.max_body_bytes:,} bytes"
+            await _answer(send, 413, side.error_body(413, text))
+        else:
+            record.bytes_in = len(body)
+        return body
+
+    async def _for_litellm(
+        self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+    ) -> bool:
+        """Answer what LiteLLM's guardrail asks (GW-10); False for anything else."""
+        name, path = self._route_of(scope)
+        route, side = self.gateway.active.gateway.route(name), SIDES["openai"]
+        if route is None or not route.is_managed:
+            return False
+        found = RETRIEVE.search(path) if scope["method"] == "GET" else None
+        if found is None and (path != COMPRESS or scope["method"] != "POST"):
+            return False
+        record.route, record.protocol, record.kind = name, "litellm", "retrieve" if found else "compress"
+        if found is not None:
+            original = await self.gateway.sessions(tenant.id).compressed.get(found[1])
+            told = side.error_body(404, f"nothing of yours has the hash {found[1]}")
+            if original is not None:
+                told = msgspec.json.encode({"original_content": original})
+            await _answer(send, 404 if original is None else 200, told)
+            return True
+        if (body := await self._arrived(side, tenant, receive, send, record)) is None:
+            return True
+        config = self.gateway.active.gateway
+        limits = config.limits_of(tenant.id)
+        async with self.gateway.admission.answered(
+            tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
+        ):
+            try:
+                told = await self.gateway.compressed(tenant.id, name, body)
+            except Unmanageable as e:
+                record.reason = e.reason
+                text = f"send an object with messages, a list of at least one message ({e.reason})"
+                await _answer(send, 400, side.error_body(400, text))
+                return True
+        self.gateway.metrics.requests.labels(name, "compress", "view").inc()
+        await _answer(send, 200, told)
+        return True
 
     async def _count(self, record: RequestRecord) -> None:
         """What a request cost counts for the quotas of its tenant."""

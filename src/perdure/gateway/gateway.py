@@ -26,11 +26,12 @@ from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.memory.instructions import places_of
 from perdure.adapters.sinks import About, TeeSink, sinks_of
 from perdure.context.models import model_spec
-from perdure.engine.session import Services
+from perdure.engine.session import Services, run_aside
 from perdure.errors import BadSetting, JournalError, ModelDown, PerdureError
 from perdure.gateway.admission import Admission
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.compactions import PlaceSeal
+from perdure.gateway.compress import CompressedMessages, CompressedOriginals, compressed, model_in
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
@@ -190,6 +191,26 @@ class Gateway:
     def _listeners(self, names: Sequence[str], about: About) -> list[Sink]:
         return sinks_of(names, about=about, now=self.clock.now, writer=self._files.writer)
 
+    async def compressed(self, tenant: str, route: str, body: bytes) -> bytes:
+        """What is answered to a body of messages that are to be compressed (GW-10).
+
+        Where the originals can't be kept, they are what is answered. Raises `Unmanageable`.
+        """
+        settings, known = self._settings(route), self.active.config.models
+
+        def made() -> CompressedMessages:
+            return compressed(body, settings, model_spec(model_in(body), known))
+
+        done = await run_aside(len(body), made)
+        try:
+            await self.sessions(tenant).compressed.put(done.originals)
+        except JournalError as e:
+            self.metrics.unrecorded.labels("compress").inc()
+            _LOG.warning("messages aren't compressed: %s", e)
+            return done.untouched().body()
+        self.metrics.saved.inc(done.before_tokens - done.after_tokens)
+        return done.body()
+
     def _forget_idle(self) -> None:
         """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
         if len(self._sessions) >= MOST_TENANTS:
@@ -292,6 +313,7 @@ class Gateway:
             if (days := config.keep_days if known is None else known.keep_days) is None:
                 continue
             before, store = now - days * 86_400, SessionStore(folder)
+            CompressedOriginals(folder).forget(before)
             for directory in list(store.directories()):
                 try:
                     if (directory / JOURNAL).stat().st_mtime < before:

@@ -29,6 +29,7 @@ from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.compactions import SEALED, PlaceSeal
+from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.gateway.stored import DeletedResponses, StoredResponse, stored_response
 from perdure.ports.session import Journal, Receipt
@@ -411,6 +412,7 @@ class TenantSessions:
         self._deleted = DeletedResponses(home)
         self._items: dict[str, bytes] = {}
         self._item_bytes = 0
+        self.compressed = CompressedOriginals(home)
         self._heads: dict[bytes, CachedSession] = {}
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0

@@ -108,7 +108,7 @@ def test_command_output_shows_its_end_and_its_errors() -> None:
     """TURN-2: for command output the tail, and lines that look like errors."""
     lines = [f"step {n}" for n in range(5_000)]
     lines[2_500] = "E   AssertionError: 1 != 2"
-    preview = preview_of("\n".join(lines), "a", 2_000, is_command=True)
+    preview = preview_of("\n".join(lines), "recall it", 2_000, is_command=True)
     assert "step 0\n" in preview
     assert "step 4999" in preview
     assert "2501: E   AssertionError: 1 != 2" in preview
