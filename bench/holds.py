@@ -179,6 +179,27 @@ def answer(mb: int) -> bytes:
     return b"".join(events)
 
 
+async def half_sent(port: int, number: int) -> None:
+    """A client that sends a fifth of what it announced, and gives up."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: h{number}\r\ncontent-length: 99999\r\n\r\n"
+    writer.write(head.encode() + b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 20_000)
+    await asyncio.sleep(2.0)
+    writer.close()
+
+
+async def slow_stream(port: int, number: int) -> None:
+    """A client of one of ten tenants, whose answer takes two seconds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"model":"m","max_tokens":10,"stream":true,"messages":[{"role":"user","content":"stream %d"}]}' % number
+    head = f"host: 127.0.0.1\r\nx-api-key: k{number % 10}\r\nconnection: close\r\nx-app: slow\r\n"
+    head = f"POST /v1/messages HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    answered = await reader.read()
+    assert b" 200 " in answered[:20], answered[:200]
+    writer.close()
+
+
 async def peer(mb: int) -> None:
     """The other process: an upstream that answers a stream, and a client that asks what it is told on its input."""
 
@@ -191,6 +212,10 @@ async def peer(mb: int) -> None:
                 writer.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                 )
+                for _ in range(20 if b"x-app: slow" in head else 0):
+                    writer.write(b"9\r\n: wait\n\n\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.1)
                 writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
                 await writer.drain()
 
@@ -201,6 +226,12 @@ async def peer(mb: int) -> None:
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         port, what, chars = line.split()
         size = int(chars)
+        if what in ("halves", "streams"):
+            one = half_sent if what == "halves" else slow_stream
+            await asyncio.gather(*(one(int(port), n) for n in range(size)))
+            sys.stdout.write("200 0\n")
+            sys.stdout.flush()
+            continue
         if what == "history":
             said = [
                 {"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word and line\n" * 140}
@@ -259,6 +290,8 @@ async def gateway(mb: int) -> None:
             await made_gateway.jobs.drain()
 
         await ask("warm", 100)
+        await shown("gateway: 300 streams of ten tenants", lambda: ask("streams", 300))
+        await shown("gateway: 600 half-sent bodies", lambda: ask("halves", 600))
         await shown(f"gateway: one event of {mb} MB", lambda: ask("event", 100))
         await shown(f"gateway: a body of {mb} MB", lambda: ask("body", mb * 1_000_000))
         await shown("gateway: first import of a history of 1 MB", lambda: ask("history", 1_000_000))

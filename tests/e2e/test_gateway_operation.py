@@ -438,3 +438,15 @@ async def test_a_collector_that_is_away_delays_nobody(tmp_path: Path) -> None:
     async with fake() as server, serving(tmp_path, server, otlp="http://127.0.0.1:1") as at:
         async with asyncio.timeout(5):
             await at.claude(max_retries=0).messages.create(model="m", max_tokens=50, messages=HELLO)
+
+
+@in_loop
+async def test_answers_that_end_together_close_a_session_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """GW-3, GW-9: each of them sees that too many sessions are in memory, and one of them closes the oldest."""
+    async with fake() as server, serving(tmp_path, server, open_sessions=2) as at:
+        answers = await asyncio.gather(*(post(at, f"k{n % 3}", said=f"talk {n}") for n in range(60)))
+        assert {status for status, _, _ in answers} == {200}
+        await until(lambda: not at.gateway.admission.in_flight)
+        await at.gateway.jobs.drain()
+        assert len(at.held) <= 2
+    assert "background work failed" not in caplog.text

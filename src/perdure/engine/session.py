@@ -501,11 +501,14 @@ class LiveSession:
         if ratio is not None and self.view.state.calibration.model != record.model:
             yield Calibrated(model=record.model, ratio=ratio)
 
-    def _learned(self) -> None:
+    async def _learned(self) -> None:
+        """Tell later sessions how the model counts; in a thread, since a file may be synced for it (SPD-8)."""
         calibration = self.view.state.calibration
         was_reported = self.view.anchor is not None and calibration.overhead_tokens is not None
         if self.ports.calibrations is not None and calibration.model and was_reported:
-            self.ports.calibrations.learn(calibration.model, calibration.ratio)
+            learn = partial(self.ports.calibrations.learn, calibration.model, calibration.ratio)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(learn)
 
     async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
         """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
@@ -551,7 +554,7 @@ class LiveSession:
             if self.said_late and self.view.state.messages and not self.is_read_only:
                 await self.append(*self.taken_late())
             if (self.view.state.messages or self.owed) and not self.is_read_only:
-                self._learned()
+                await self._learned()
                 await self._record((self._title(),))
         finally:
             self.is_closed = True

@@ -39,6 +39,7 @@ from perdure.transcript.records import Front
 _SERVERS_OWN = ("thread", "compaction")
 _NOT_HEAD = frozenset({"messages", "system", "tools", "cache_control"})  # breakpoints are ours, of which four may stand
 _MARKED_MESSAGES = 4  # a client marks the end of its history, and where the last request ended
+_MARK = b'"ephemeral"'  # in whatever asks for a breakpoint
 _BREAKPOINT = re.compile(rb'(?:"cache_control"\s*:\s*|\A)(\{[^{}]*"ephemeral"[^{}]*\})')
 _HOUR = re.compile(rb'"ttl"\s*:\s*"1h"')
 _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -169,7 +170,9 @@ class AnthropicProtocol:
 
 def _longest(*raws: msgspec.Raw | None) -> CacheTtl | None:
     """The longest time that a breakpoint in some JSON asks for."""
-    asked = [found for raw in raws if raw is not None for found in _BREAKPOINT.findall(bytes(raw))]
+    written = (bytes(raw) for raw in raws if raw is not None)
+    marked = (data for data in written if _MARK in data)  # in a long text, far sooner than the pattern
+    asked = [found for data in marked for found in _BREAKPOINT.findall(data)]
     if not asked:
         return None
     return "1h" if any(_HOUR.search(one) for one in asked) else "5m"

@@ -653,7 +653,8 @@ class TenantSessions:
 
     async def let_go(self, held: CachedSession) -> None:
         """Close a session that nobody uses; a failing disk doesn't keep it in memory (GW-3)."""
-        self.open.pop(held.id, None)
+        if self.open.pop(held.id, None) is None:
+            return  # somebody else is at it: many requests may end at once
         if self._heads.get(held.head.link) is held:
             del self._heads[held.head.link]
         done = self._closing[held.id] = asyncio.Event()

@@ -650,7 +650,8 @@ class FileCalibrations:
 
     def learn(self, model: str, ratio: float) -> None:
         known = self._read()
-        known.pop(model, None)
+        if known.pop(model, None) == ratio:
+            return
         known[model] = ratio
         data = json.dumps(dict(list(known.items())[-_MOST_MODELS:]), indent=1).encode()
         draft = self._path.with_suffix(".new")
