@@ -23,6 +23,7 @@ _PRELUDE = struct.Struct("!III")
 _CHECKSUM = struct.Struct("!I")
 _STRING = 7  # the type of a header's value
 _VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # of the types that have no length of their own
+_NO_EVENT = b"data:{\n\n"  # which the reader of events can't read, and so reads no further either
 _CHUNK_TYPE = "chunk"  # of the frames that have an event of the answer
 
 
@@ -150,15 +151,18 @@ class FramedReader:
         return self._events.is_broken
 
     def feed(self, data: bytes) -> bytes:
-        if self._is_lost:
-            return self._unread(data)
         out: list[bytes] = []
-        try:
-            out += map(self._shown, self._frames.feed(data))
-        except (BrokenFrame, msgspec.MsgspecError, ValueError):
-            self._is_lost = True
-            rest, self._frames = self._frames.rest, FrameBuffer(self._most_bytes)
-            out.append(self._unread(rest))
+        if self._is_lost:
+            out.append(self._unread(data))
+        else:
+            try:
+                for one in self._frames.feed(data):
+                    out.append(self._shown(one))
+            except BrokenFrame:
+                out.append(self._lose())
+        if self._is_lost:
+            out.append(self._unread(self._frames.rest))
+            self._frames = FrameBuffer(self._most_bytes)
         return b"".join(out)
 
     def end(self) -> bytes:
@@ -177,12 +181,21 @@ class FramedReader:
         return b"" if self._events.is_broken else data
 
     def _shown(self, one: Frame) -> bytes:
-        if one.headers.get(":event-type") != _CHUNK_TYPE:
-            return one.raw  # an exception, which leaves the answer without its end
-        data = base64.b64decode(_CHUNK.decode(one.payload).bytes)
+        if self._is_lost or one.headers.get(":event-type") != _CHUNK_TYPE:
+            return self._unread(one.raw)  # an exception leaves the answer without its end
+        try:
+            data = base64.b64decode(_CHUNK.decode(one.payload).bytes)
+        except ValueError:
+            return self._lose() + self._unread(one.raw)
         event = b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
         shown = self._events.feed(event)
         return one.raw if shown == event else _framed(shown)
+
+    def _lose(self) -> bytes:
+        """Read no further; what was held back goes on its way, unless what follows can't."""
+        self._is_lost = True
+        held = self._events.feed(_NO_EVENT)
+        return b"" if self._events.is_broken else _framed(held + self._events.end())
 
 
 def _framed(events: bytes) -> bytes:

@@ -104,6 +104,32 @@ def test_what_is_no_frame_passes_unread(at: int) -> None:
         read(bytes(whole[:length]))
 
 
+@pytest.mark.parametrize("payload", [b"{}", b'{"bytes": 7}', b'{"bytes": "a"}', b"\xff", b'{"bytes": "/w=="}'])
+@pytest.mark.parametrize("at", [2, -1])
+def test_a_payload_that_says_nothing_costs_the_reading_alone(payload: bytes, at: int) -> None:
+    """REL-15, GW-10: it passes in its place, in front of what was held back for what comes behind it."""
+    frames = list(map(chunk_frame, events()))
+    odd = frame({":event-type": "chunk", ":message-type": "event"}, payload)
+    place = at % len(frames)
+    one = reader()
+    seen = one.feed(b"".join([*frames[:place], odd, *frames[place:]])) + one.end()
+    assert seen == b"".join([*frames[:place], odd, *frames[place:]])
+    with pytest.raises(StreamCut):
+        one.reply()
+
+
+def test_what_follows_what_was_left_out_never_passes_unread() -> None:
+    """GW-8, GW-10: else the client would see the rest of a call that it knows nothing of."""
+    frames = list(map(chunk_frame, events()))
+    start = next(n for n, event in enumerate(events()) if b'"tool_use"' in event and b"content_block_start" in event)
+    one = reader("recall")
+    before = one.feed(b"".join(frames[: start + 1]))
+    assert before == b"".join(frames[:start])
+    broken = bytearray(frames[start + 1])
+    broken[-1] ^= 1
+    assert one.feed(bytes(broken) + b"".join(frames[start + 2 :])) == b"" and one.is_broken
+
+
 def test_a_frame_that_is_too_large_passes_unread() -> None:
     """SPD-8, GW-10: its length says so before it has come."""
     large = frame({":event-type": "chunk"}, b"x" * 300)
