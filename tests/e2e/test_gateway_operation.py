@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.agents import until
 from tests.commands import command
 from tests.gateways import KEY, Running, config_of, fake, in_loop, serving, upstream
 
+from perdure.adapters.journal.disk import Disk
 from perdure.adapters.lines import LineFile
 from perdure.errors import BadSetting
 from perdure.gateway.admission import Admission, Refusal
@@ -450,3 +452,35 @@ async def test_answers_that_end_together_close_a_session_once(tmp_path: Path, ca
         await at.gateway.jobs.drain()
         assert len(at.held) <= 2
     assert "background work failed" not in caplog.text
+
+
+@in_loop
+async def test_a_slow_disk_holds_the_loop_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-9, SPD-8: a new tenant's first session, its usage, and what a closed one has learned are synced aside."""
+    quick = Disk.sync_data
+
+    def slow(disk: Disk, fd: int) -> None:
+        time.sleep(0.3)
+        quick(disk, fd)
+
+    async with fake() as server, serving(tmp_path, server, open_sessions=1) as at:
+        await post(at, "first")
+        monkeypatch.setattr(Disk, "sync_data", slow)
+        longest, is_over = 0.0, False
+
+        async def tick() -> None:
+            nonlocal longest
+            while not is_over:
+                began = time.perf_counter()
+                await asyncio.sleep(0.005)
+                longest = max(longest, time.perf_counter() - began)
+
+        ticking = asyncio.create_task(tick())
+        long = "some words and more of them, " * 2_000  # so long that its report teaches how the model counts
+        assert [(await post(at, key, said=long))[0] for key in ("one", "two", "three")] == [200] * 3
+        await at.gateway.jobs.drain()
+        await at.gateway.usage.save(at.gateway.clock.now())
+        is_over = True
+        await ticking
+        assert longest < 0.25, f"the loop was held for {longest:.2f} s"
+        monkeypatch.undo()

@@ -188,7 +188,10 @@ async def _opened(
     whole: bool = False,
     read_only: bool = False,
 ) -> LiveSession:
-    payer, home = payer or files, files.home
+    payer, home, key = payer or files, files.home, b""  # without a key, secrets are numbered (SEC-5)
+    if home is not None:
+        with anyio.CancelScope(shield=True):  # the journal is open: nothing may come in between
+            key = await anyio.to_thread.run_sync(secret_key, home)  # a new home syncs it (SPD-8)
     ports = SessionPorts(
         journal=files.journal if parts.journal is None else parts.journal(files.journal),
         blobs=files.blobs,
@@ -199,7 +202,7 @@ async def _opened(
         archive=LateArchive(partial(_archive, files)),
         calibrations=FileCalibrations(home) if home is not None else None,  # outside of a store, the table holds
         caps=caps_of(parts, payer.home, payer.journal.header),
-        secret_key=secret_key(home) if home is not None else b"",  # without one, secrets are numbered (SEC-5)
+        secret_key=key,
     )
     try:
         return await parts.kind.load(
