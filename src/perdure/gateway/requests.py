@@ -253,6 +253,7 @@ class BodyCache:
     """The last bodies of conversations, by the seed of their chains. Memory is bounded: the longest unused go."""
 
     most_bytes: int = 64 * 1024 * 1024
+    most: int = 1_024  # bodies: each request looks through them, and small ones weigh more than they hold
     _seen: OrderedDict[tuple[bytes, bytes], ReadBody] = field(default_factory=OrderedDict)
     _bytes: int = 0
 
@@ -275,7 +276,7 @@ class BodyCache:
         self._forget(key)
         self._seen[key] = ReadBody(messages.body, taken.start, begins, ends, lead, links)
         self._bytes += len(messages.body)
-        while self._bytes > self.most_bytes:
+        while self._bytes > self.most_bytes or len(self._seen) > self.most:
             self._forget(next(iter(self._seen)))
 
     def _forget(self, key: tuple[bytes, bytes]) -> None:

@@ -186,3 +186,14 @@ def _follows(unit: list[Any]) -> bool:
     *before, last = unit
     is_reasoning = all(item.get("type") == "reasoning" for item in before)
     return is_reasoning and (not before or last.get("role") != "user")
+
+
+def test_many_small_conversations_leave_no_more_than_so_many_bodies() -> None:
+    """GW-9, GW-3: each request looks through what is kept, so its number is bounded, and not its size alone."""
+    bodies = BodyCache(most=8)
+    for n in range(40):
+        taken = again(bodies, SEED, body := body_of([told(2 * n)], number=n))
+        links = chain(SEED, [bytes(raw) + bytes([n]) for raw in taken.messages])
+        bodies.keep(SEED, taken, 0, links)
+        assert len(bodies._seen) == min(n + 1, 8)
+    assert bodies.seen(SEED, body) is not None and bodies._bytes < 8 * 1_000
