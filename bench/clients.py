@@ -320,12 +320,13 @@ class ServedGateway:
 
 
 @contextlib.contextmanager
-def gateway(url: str, window: int, home: Path, port: int = 0) -> Iterator[ServedGateway]:
-    """`perdure serve` in front of the upstream."""
+def gateway(url: str, window: int | None, home: Path, port: int = 0) -> Iterator[ServedGateway]:
+    """`perdure serve` in front of the upstream; without a window it has to find out."""
     events = home / "events.jsonl"
     home.mkdir(exist_ok=True)
     upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in WIRES)
-    home.joinpath("config.toml").write_text(f"window_tokens = {window}\n[gateway]\n{upstreams}")
+    told = "" if window is None else f"window_tokens = {window}\n"
+    home.joinpath("config.toml").write_text(f"{told}[gateway]\n{upstreams}")
     command = [sys.executable, "-m", "perdure", "serve", "--port", str(port), "--json", "--events", str(events)]
     environ = {**os.environ, "PERDURE_HOME": str(home)}
     with (
