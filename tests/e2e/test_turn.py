@@ -519,7 +519,7 @@ def test_another_model_is_recorded_and_brings_its_window() -> None:
         await run_turn(desk.session, "three", ScriptedModel(id="large", window_tokens=500_000))
         assert len(await desk.records(Calibrated)) == 2
         await run_turn(desk.session, "four", ScriptedModel(id="silent", window_tokens=None))
-        assert desk.session.limits.window_source == "model"
+        assert desk.session.limits.window_source == "default"
 
     anyio.run(body)
 

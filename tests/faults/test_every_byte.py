@@ -29,7 +29,7 @@ from perdure.transcript.records import Compacted, Header, Noted, Record, Repaire
 
 from .test_journal_faults import Unsynced
 
-SAMPLE = Path(__file__).parent.parent / "golden" / "journals" / "v1" / "every-record-and-neutralised.jsonl"
+SAMPLE = Path(__file__).parent.parent / "golden" / "journals" / "v1" / "every-record-and-worded.jsonl"
 LONG = int(os.environ.get("PERDURE_CHAOS", "1"))  # 1 in CI; `make chaos` does every bit, and more orders
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240 * LONG)]
 DISK = Unsynced()

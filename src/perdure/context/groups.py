@@ -80,7 +80,7 @@ class _FlatView:
 
     groups: list[MessageGroup] = field(default_factory=list)
     upto: int = 0
-    frontier: tuple[int, int] | None = None  # where clearing goes on, and after how many clearings that was found
+    frontier: tuple[int, tuple[int, int]] | None = None  # where clearing goes on, and for what that was found
     joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
@@ -106,11 +106,11 @@ def joined_groups(
     return done
 
 
-def clearing_frontier(view: ContextView, find: Callable[[], int]) -> int:
-    """`find()`, kept until something more is cleared or snipped: what is new comes behind the oldest that can be."""
+def clearing_frontier(view: ContextView, find: Callable[[], int], least_tokens: int) -> int:
+    """`find()`, kept until something more is cleared or snipped, or other sizes count: what is new comes behind."""
     flat = view.flat
     assert isinstance(flat, _FlatView)
-    changes = len(view.cleared) + len(view.snipped)
+    changes = (len(view.cleared) + len(view.snipped), least_tokens)
     if flat.frontier is None or flat.frontier[1] != changes:
         found = find()
         if found == len(view.items):

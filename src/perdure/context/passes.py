@@ -304,7 +304,7 @@ def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:
 def candidates(view: ContextView, facts: Facts, *, other_tools: bool = False) -> list[tuple[ToolUseId, int]]:
     """Results still shown that may be cleared, in order, with their tokens by the base rule: those of the tools of the
     settings, and with `other_tools` also large ones of any other whose call can be made again."""
-    least = facts.scaled(view, facts.settings.microcompact_large_tokens, floor=_LEAST_LARGE_TOKENS)
+    least = least_large_tokens(view, facts)
     found = ((identity, _size(view, identity).base, result) for identity, result in view.results.items())
     return [
         (identity, tokens)
@@ -312,6 +312,11 @@ def candidates(view: ContextView, facts: Facts, *, other_tools: bool = False) ->
         if (_is_first_choice(view, identity, facts) or (other_tools and tokens >= least))
         and _is_candidate(view, result, facts)
     ]
+
+
+def least_large_tokens(view: ContextView, facts: Facts) -> int:
+    """From how many tokens on a result is large enough to be cleared whatever its tool (TURN-17)."""
+    return facts.scaled(view, facts.settings.microcompact_large_tokens, floor=_LEAST_LARGE_TOKENS)
 
 
 def _is_first_choice(view: ContextView, identity: ToolUseId, facts: Facts) -> bool:
@@ -339,7 +344,7 @@ def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool
 
 def frontier(view: ContextView, facts: Facts) -> int:
     """The position of the oldest result that clearing may still take; the end of the view when there is none."""
-    least = facts.scaled(view, facts.settings.microcompact_large_tokens, floor=_LEAST_LARGE_TOKENS)
+    least = least_large_tokens(view, facts)
     for identity, result in view.results.items():
         is_worth_it = _is_first_choice(view, identity, facts) or _size(view, identity).base >= least
         if is_worth_it and _is_candidate(view, result, facts) and _saved(view, identity, cleared_text(identity)) > 0:

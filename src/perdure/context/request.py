@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, flatten, joined_groups
 from perdure.context.models import CacheTtl
-from perdure.context.passes import frontier
+from perdure.context.passes import frontier, least_large_tokens
 from perdure.context.policy import Facts
 from perdure.context.reminders import as_reminder
 from perdure.context.replies import WireProtocol
@@ -431,7 +431,8 @@ def _marked_body(
     front_ttl: CacheTtl | None = None,
 ) -> bytes:
     if marks is None:
-        marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
+        kept_from = clearing_frontier(view, lambda: frontier(view, facts), least_large_tokens(view, facts))
+        marks = _breakpoints(groups, view, kept_from, once=once)
     ttl = facts.cache_ttl(view)
     marker = _marker(ttl)
     runs = _runs(groups, marks, marker, None if once else view)
