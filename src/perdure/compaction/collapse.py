@@ -18,17 +18,18 @@ from perdure.context.reminders import inline, quoted
 from perdure.context.thinking import is_postponed, with_thinking
 from perdure.context.view import ContextView, project
 from perdure.text.cleaning import cut_to
-from perdure.transcript.blocks import text_block
+from perdure.transcript.blocks import Text, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import Collapsed, Record
 from perdure.transcript.tokens import base_tokens, block_size
-from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.actions import AnsweredCall, HistoryReader, ToolTable
 
 if TYPE_CHECKING:
     from perdure.compaction.finished import AgentReport, FinishedRange
 
 _PROJECTION_TOKENS = 800
 _REPORTS_TOKENS = 2_000  # of all sub-agents of a range together: a quarter of the shortest one that is folded
+_OUTCOMES_TOKENS = 600  # of what an attempt came to
 _LEADS = {
     "task": "Finished work",
     "agents": "What sub-agents did and reported",
@@ -95,6 +96,8 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
 
     tools = ToolTable.of(facts.settings.ledger_tools)
     reports, is_whole = "", False
+    if one.what == "attempt":
+        reports = _how_it_went(messages, tools, facts.limits.scaled(_OUTCOMES_TOKENS))
     if one.what == "agents":
         reports, is_whole = _reports(agent_reports(messages, tools), facts.limits.scaled(_REPORTS_TOKENS))
     more = "" if is_whole else digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), tools, said=reports)
@@ -118,6 +121,24 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
         tokens_saved=saved - size.base if shrinks else 0,
         reason=_REASONS[one.what],
     )
+
+
+def _how_it_went(messages: list[Message], tools: ToolTable, tokens: int) -> str:
+    """What the commands of an attempt came to, and any call that failed; then the model's last words of it."""
+    from perdure.compaction.ledger.reader import read_outcome  # few requests fold anything (LIB-6)
+
+    lines: list[str] = []
+    for one in HistoryReader(tools).read(messages):
+        is_run = isinstance(one, AnsweredCall) and one.action.kind == "run"
+        if isinstance(one, AnsweredCall) and (is_run or one.has_failed):
+            outcome = read_outcome(one.text, is_error=one.has_failed, is_run=is_run)
+            said = f"{'done' if outcome.ok else 'failed'}{': ' if outcome.line else ''}{outcome.line}"
+            lines.append(inline(f"- {one.word('command', 'file_path', 'path') or one.name}: {said}"))
+    blocks = (block.value for message in messages if message.role == "assistant" for block in message.blocks)
+    words = (block.text for block in blocks if isinstance(block, Text))
+    last = next((text.strip() for text in reversed([*words]) if text.strip()), "")
+    told = "\n".join((*lines, *([quoted(last)] if last else ())))
+    return "### How it went\n" + (cut_to(told, tokens, base_tokens) or "") if told else ""
 
 
 def _reports(reports: list[AgentReport], tokens: int) -> tuple[str, bool]:

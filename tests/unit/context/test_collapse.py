@@ -282,6 +282,23 @@ def test_an_attempt_that_was_taken_back_folds(way_back: list[tuple[str, dict[str
     assert "make it fast" in body and body.count("value = compute") < 10
 
 
+def test_the_fold_of_an_attempt_says_how_it_went() -> None:
+    """TURN-6: what its commands came to, and what the model said of it in the end."""
+    talk = Talk()
+    talk.user("make it fast")
+    edit(talk, "e1", "x = 1", "x = 2")
+    talk.ran(
+        "run", "Bash", f"Exit code 1\n{NOTE}\nValueError: KESTREL 3", input={"command": "pytest -q"}, is_error=True
+    )
+    call = {"type": "tool_use", "id": "back", "name": "Edit", "input": BACK}
+    talk.model({"type": "text", "text": "It is slower, too: x stays 1."}, call)
+    talk.result("back", UPDATED)
+    later(talk, 10)
+    body = shown(talk)
+    assert "It is slower, too: x stays 1." in body
+    assert "- pytest -q: failed: ValueError: KESTREL 3" in body
+
+
 @pytest.mark.parametrize(
     "way_on",
     [
