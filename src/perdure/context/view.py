@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -776,7 +776,7 @@ def _rewound(view: ContextView, record: Rewound) -> None:
         cleared=view.cleared - gone,
         snipped=view.snipped - gone,
         front_size=view.front_size,
-        sent=min(view.sent, position + 1),
+        sent=min(view.sent, _whole_answers(view.items, position + 1)),
         moved=view.moved if view.moved is not None and view.moved <= position else None,
         past=view.past,
         since=before.since,
@@ -789,6 +789,16 @@ def _rewound(view: ContextView, record: Rewound) -> None:
         fresh.size = fresh.size.plus(item_of(collapse.projection).size)
     fresh.anchor = estimated_anchor(fresh)
     _become(view, fresh)
+
+
+def _whole_answers(items: Sequence[ViewItem], end: int) -> int:
+    """How far items up to an end are as they were sent: an answer in pieces goes up as one, so one that is parted there
+    was never sent like that (SM-3)."""
+    last = next((n for n in range(end - 1, -1, -1) if items[n].message.role == "assistant"), None)
+    response = items[last].message.response_id if last is not None else None
+    if response is None or all(item.message.response_id != response for item in items[end:]):
+        return end
+    return next(n for n, item in enumerate(items) if item.message.response_id == response)
 
 
 def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
