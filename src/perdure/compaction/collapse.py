@@ -128,12 +128,12 @@ def _how_it_went(messages: list[Message], tools: ToolTable, tokens: int) -> str:
     from perdure.compaction.ledger.reader import read_outcome  # few requests fold anything (LIB-6)
 
     lines: list[str] = []
-    for one in HistoryReader(tools).read(messages):
-        is_run = isinstance(one, AnsweredCall) and one.action.kind == "run"
-        if isinstance(one, AnsweredCall) and (is_run or one.has_failed):
-            outcome = read_outcome(one.text, is_error=one.has_failed, is_run=is_run)
+    for call in (one for one in HistoryReader(tools).read(messages) if isinstance(one, AnsweredCall)):
+        is_run = call.action.kind == "run"
+        if is_run or call.has_failed:
+            outcome = read_outcome(call.text, is_error=call.has_failed, is_run=is_run)
             said = f"{'done' if outcome.ok else 'failed'}{': ' if outcome.line else ''}{outcome.line}"
-            lines.append(inline(f"- {one.word('command', 'file_path', 'path') or one.name}: {said}"))
+            lines.append(inline(f"- {call.word('command', 'file_path', 'path') or call.name}: {said}"))
     blocks = (block.value for message in messages if message.role == "assistant" for block in message.blocks)
     words = (block.text for block in blocks if isinstance(block, Text))
     last = next((text.strip() for text in reversed([*words]) if text.strip()), "")

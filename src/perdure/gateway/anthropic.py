@@ -100,9 +100,7 @@ class AnthropicProtocol:
             raise Unmanageable("malformed_system") from None
         if isinstance(text, str) and text.strip():
             blocks = [msgspec.Raw(text_block(text).raw)]
-        tools = incoming.fields.get("tools")
-        listed = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
-        return Front(model=incoming.model, system=_unmarked(blocks), tools=_unmarked(listed))
+        return Front(model=incoming.model, system=_unmarked(blocks), tools=_unmarked(incoming.tools))
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]:
         head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}

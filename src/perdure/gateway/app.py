@@ -207,7 +207,8 @@ class GatewayApp:
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
         protocol, kind = next(ends, (side.protocol, "other"))
         provider = _PROVIDER[protocol]
-        if (hosted := HostedCall.of(path)) is not None:
+        hosted = HostedCall.of(path) if kind == "other" else None
+        if hosted is not None:
             protocol = provider = hosted.host
             kind = hosted.kind
         is_turn = kind == "turn"

@@ -91,9 +91,8 @@ class OpenAIProtocol:
                 system += [msgspec.Raw(block.raw) for block in _parts(content) if block.type == "text"]
             except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
                 raise Unmanageable("malformed_message") from None
-        tools = incoming.fields.get("tools")
-        raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
-        return Front(model=incoming.model, system=tuple(system), tools=tuple(msgspec.Raw(bytes(raw)) for raw in raws))
+        tools = tuple(msgspec.Raw(bytes(raw)) for raw in incoming.tools)
+        return Front(model=incoming.model, system=tuple(system), tools=tools)
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]:
         head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}

@@ -353,6 +353,12 @@ class ClientRequest:
     def model(self) -> str:
         return str(self.value("model") or "")
 
+    @property
+    def tools(self) -> list[msgspec.Raw]:
+        """The tools that it offers, as they came. Raises `Unmanageable` where that isn't a list."""
+        given = self.fields.get("tools")
+        return [] if given is None or bytes(given) == b"null" else list_of(given)
+
     def value(self, name: str) -> Any:
         """A field's plain value; None when it isn't there."""
         raw = self.fields.get(name)

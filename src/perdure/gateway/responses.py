@@ -123,12 +123,10 @@ class ResponsesProtocol:
             texts = (block.value.text for block in _message(bytes(raw)).blocks if isinstance(block.value, Text))
             text = "\n\n".join(text for text in texts if text) or NO_TEXT
             system.append({"type": "text", "text": text, KEPT_ITEM: msgspec.Raw(bytes(raw))})
-        tools = incoming.fields.get("tools")
-        raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
         return Front(
             model=incoming.model,
             system=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in system),
-            tools=tuple(tool_of_response(bytes(raw)) for raw in raws),
+            tools=tuple(tool_of_response(bytes(raw)) for raw in incoming.tools),
         )
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> Data:
