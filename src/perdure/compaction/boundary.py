@@ -36,9 +36,10 @@ from perdure.text.markdown import fenced
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of, spoken
 from perdure.transcript.records import BlockChange, Compacted, RestoredItem, ResultMarks
-from perdure.transcript.tokens import text_size
+from perdure.transcript.tokens import base_tokens, text_size
 from perdure.transcript.tool_calls.actions import NAME_CHARS
 
+_HOPELESS = 4  # times the trigger: however a model counts, it doesn't fit, so nothing more is made of it
 WHOLE_SHARES = (1.0, 0.5, 0.25)  # of the room, tried in turn: a boundary that is still refused comes back with less
 
 
@@ -76,7 +77,10 @@ def build_boundary(
     if not plan.record.strip():
         return BuiltBoundary(plan, refusal="empty: the record holds no text")
     plan = _with_focus(plan, focus, "model" if trigger == "model" else "user")
-    plan, secrets = without_secrets(view, plan, facts)
+    plan = replace(plan, record=_with_request(view, plan))
+    if (tokens := base_tokens(plan.record)) > _HOPELESS * facts.limits.trigger:
+        return BuiltBoundary(plan, refusal=f"over_trigger: {tokens:,} tokens, trigger {facts.limits.trigger:,}")
+    plan, secrets = without_secrets(plan, facts)
 
     def made_with(back: RestoredMessages) -> tuple[Compacted, str | None]:
         made = make_boundary(view, plan, facts, identity=identity, trigger=trigger, back=back)
@@ -224,13 +228,13 @@ def _summary_text(view: ContextView, plan: CompactionPlan, kept: Sequence[ViewIt
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
 
-def without_secrets(view: ContextView, plan: CompactionPlan, facts: Facts) -> tuple[CompactionPlan, tuple[str, ...]]:
-    """The plan as it may be written: with the latest request in it, and no secrets; and their families (SEC-5).
+def without_secrets(plan: CompactionPlan, facts: Facts) -> tuple[CompactionPlan, tuple[str, ...]]:
+    """The plan as it may be written, without secrets; and their families (SEC-5).
 
     Nor has it special tokens, where the model's server may read them out of it (SEC-11). Pins stay as they are: they
     are the user's word on what stands there, byte for byte.
     """
-    done = redact_record(_with_request(view, plan), plan.promised, facts.secret_key)
+    done = redact_record(plan.record, plan.promised, facts.secret_key)
     text, promised = done.text, done.promised
     if facts.model.reads_tokens:
         text, promised = without_tokens(text), tuple(map(without_tokens, promised))

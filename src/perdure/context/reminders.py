@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 
@@ -49,32 +49,30 @@ _TURNS = r"(?:Human|Assistant):(?=\s|\Z)"
 
 
 def _tag(*names: str, also: str = "", unseen: str = _UNSEEN) -> str:
-    """A pattern of an opening or closing tag, also with blanks in it; its group `u` is where an underscore is added."""
-    return rf"<{unseen}(?P<u>_*)(?={'|'.join(map(re.escape, names))}{also})"
+    """A pattern of an opening or closing tag, also with blanks in it; it ends where an underscore is added."""
+    return rf"<{unseen}_*(?={'|'.join(map(re.escape, names))}{also})"
 
 
-def _any_of(*patterns: str) -> re.Pattern[str]:
-    numbered = (pattern.replace("?P<u>", f"?P<u{number}>") for number, pattern in enumerate(patterns))
-    return re.compile("|".join(numbered), re.IGNORECASE)
-
-
-_TURN = rf"(?:\A|\n[^\S\n]*\n)(?P<u>_*)(?-i:(?={_TURNS}))"
-_BRACKET = rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
+_TURN = re.compile(rf"(?:\A|\n[^\S\n]*\n)_*(?={_TURNS})")
+_SPEAKERS = ("Human:", "Assistant:")
+_BRACKET = rf"\[_*(?-i:(?={_BRACKETED}))"
 _OLD_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
 
 
 # These patterns are large, and compiled when they are first needed (LIB-6).
 @cache
-def _imitations(*, tokens: bool) -> re.Pattern[str]:
-    """Control tags and turns, and with `tokens` the special tokens of chat templates as well."""
+def _tags(*, tokens: bool) -> re.Pattern[str]:
+    """Control tags, and with `tokens` the special tokens of chat templates as well."""
     if tokens:
-        return _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}"), _TURN, _BRACKET)
-    return _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS), _TURN)
+        tags = _tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}")
+        return re.compile(f"{tags}|{_BRACKET}", re.IGNORECASE)
+    return re.compile(_tag(*CONTROL_TAGS, *CALL_TAGS), re.IGNORECASE)
 
 
 @cache
 def _special_tokens() -> re.Pattern[str]:
-    return _any_of(rf"<(?P<u>_*)(?={'|'.join(map(re.escape, _TEMPLATE_TAGS))}|{_BARRED})", _BRACKET)
+    names = "|".join(map(re.escape, _TEMPLATE_TAGS))
+    return re.compile(rf"<_*(?={names}|{_BARRED})|{_BRACKET}", re.IGNORECASE)
 
 
 @cache
@@ -128,7 +126,7 @@ def neutralised(text: str, *, tokens: bool = False) -> str:
 def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str]:
     """As `neutralised`, of texts that a model reads as one: what is split over two of them is seen too (SEC-11)."""
     whole = "".join(texts)
-    places = [_underscore(found) for found in _imitations(tokens=tokens).finditer(whole)]
+    places = _imitations(whole, tokens=tokens)
     if not places:
         return list(texts)
     done: list[str] = []
@@ -141,9 +139,37 @@ def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str
     return done
 
 
-def _underscore(found: re.Match[str]) -> int:
-    """Where the underscore of a match goes: behind those that stand there."""
-    return next(end for end in (found.end(name) for name in found.re.groupindex) if end >= 0)
+# One search keeps the interpreter's lock, so it is made in windows (SPD-8, ADR 0055).
+_WINDOW = 256 * 1024
+_BEHIND = 128  # more than an imitation has, but for a run of blanks or underscores
+_RUN = re.compile(r"[\s_]*")
+
+
+def _ends(pattern: re.Pattern[str], text: str) -> Iterator[int]:
+    """Where the matches of one of the patterns here end, which is where an underscore belongs."""
+    start = 0
+    while start < len(text):
+        border = start + _WINDOW
+        seen = len(text)
+        if border + _BEHIND < seen:
+            run = _RUN.match(text, border + _BEHIND)
+            seen = (run.end() if run else border) + _BEHIND
+        else:
+            border = seen + 1
+        for found in pattern.finditer(text, start, seen):
+            if found.start() >= border:
+                break
+            yield found.end()
+            start = found.end()
+        start = max(start, border)
+
+
+def _imitations(text: str, *, tokens: bool) -> list[int]:
+    """Where an underscore belongs in control tags and turns, and with `tokens` in the special tokens of templates."""
+    places = [*_ends(_tags(tokens=tokens), text)]
+    if any(speaker in text for speaker in _SPEAKERS):
+        places = sorted((*places, *_ends(_TURN, text)))
+    return places
 
 
 def without_tags(text: str) -> str:
@@ -153,17 +179,14 @@ def without_tags(text: str) -> str:
 
 def without_tokens(text: str) -> str:
     """Text of ours without special tokens of chat templates; what is plain already stays as it is (SEC-11)."""
-    return _special_tokens().sub(lambda found: found[0] if found[0].endswith("_") else f"{found[0]}_", text)
+    places = [end for end in _ends(_special_tokens(), text) if text[end - 1] != "_"]
+    return "_".join(text[a:b] for a, b in pairwise((0, *places, len(text)))) if places else text
 
 
 def restored(text: str, *, tokens: bool = False) -> str:
     """What `neutralised` was given: everything that gained an underscore loses it."""
-
-    def less(found: re.Match[str]) -> str:
-        end = _underscore(found) - found.start()
-        return f"{found[0][: end - 1]}{found[0][end:]}" if found[0][end - 1 : end] == "_" else found[0]
-
-    return _imitations(tokens=tokens).sub(less, text)
+    gained = [end for end in _imitations(text, tokens=tokens) if text[end - 1 : end] == "_"]
+    return "".join(text[a : b - 1] for a, b in pairwise((0, *gained, len(text) + 1))) if gained else text
 
 
 def neutralised_result(raw: bytes) -> bytes:
@@ -199,7 +222,7 @@ def _with_old_tags(text: str) -> str:
 
 
 INDENT = "\t"
-# All that Python, an editor or a model may take for the end of a line.
+# All that Python, an editor or a model may take for the end of a line; `str.splitlines` has the same list.
 _BREAK = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
 
@@ -223,7 +246,15 @@ def name(text: str) -> str:
 
 def indented(text: str) -> str:
     """A text that begins on a line of ours; each further line of it stands behind a tab."""
-    return neutralised(_BREAK.sub(f"\n{INDENT}", text))
+    parts: list[str] = []
+    start = 0
+    while start < len(text):
+        end = start + _WINDOW
+        end += text[end - 1 : end + 1] == "\r\n"
+        lines = f"{text[start:end]}.".splitlines()  # without the dot, a break at the end would be lost
+        parts.append(f"\n{INDENT}".join(lines)[:-1])
+        start = end
+    return neutralised("".join(parts))
 
 
 def quoted(text: str) -> str:

@@ -153,11 +153,10 @@ def without_reminders(text: str) -> str:
     return _REMINDER.sub("", text) if "<system-reminder>" in text else text
 
 
-def clipped(text: str) -> str:
-    """A very long text without its middle."""
-    if len(text) <= _HEAD + _TAIL:
-        return text
-    return f"{text[:_HEAD]}\n{text[-_TAIL:]}"
+def clipped(text: str, times: int = 1) -> str:
+    """A very long text without its middle; `times` as much of it stays."""
+    head, tail = _HEAD * times, _TAIL * times
+    return text if len(text) <= head + tail else f"{text[:head]}\n{text[-tail:]}"
 
 
 def unnumbered(text: str) -> str:

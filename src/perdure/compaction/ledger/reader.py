@@ -38,6 +38,7 @@ from perdure.transcript.tool_calls.background import BackgroundUpdate, backgroun
 from perdure.transcript.tool_calls.shell import Removal, exit_code
 from perdure.transcript.tool_calls.todos import TodoUpdate, todo_update
 
+_SAID_TIMES = 12  # as much as of a result can become evidence of what somebody said, or wrote into a file
 _SUMMARY_CHARS = 3_000  # runners sum up at the end
 _LINES = 400  # of a long result, so many lines at each end are looked at
 _ERROR = re.compile(
@@ -442,7 +443,7 @@ def _done(events: tuple[Event, ...], *, is_run: bool, is_certain: bool) -> Itera
 
 
 def _add(found: list[TextPiece], voice: int, text: str, source: str) -> None:
-    for piece in pieces(text):
+    for piece in pieces(clipped(text, _SAID_TIMES)):
         found.append(TextPiece(voice, piece, tuple(facts_in(piece)), source))
 
 

@@ -598,13 +598,14 @@ def _flat(text: str) -> str:
 
 def _words(said: SpokenText, chars: int) -> str:
     at = clock(said.at)
-    return f"- {at + ' ' if at else ''}{clip(_flat(said.text), chars)} · {short_id(said.id)}"
+    text = _flat(clip(said.text, 100 * chars))  # nobody needs all of a text that is larger than any window
+    return f"- {at + ' ' if at else ''}{clip(text, chars)} · {short_id(said.id)}"
 
 
 def _title(memory: LedgerMemory) -> list[SheetLine]:
     """The first words that say something, five to ten of them."""
     for said in memory.words:
-        words = _flat(said.text).split()
+        words = said.text.split(maxsplit=_TITLE_WORDS)
         if len(words) >= _LEAST_WORDS or said is memory.words[-1]:
             return [SheetLine("- " + clip(" ".join(words[:_TITLE_WORDS]), 160), 0)] if words else []
     return []
