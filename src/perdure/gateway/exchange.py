@@ -118,7 +118,8 @@ class GatewayExchange:
             kind = "other"
         elif not await self._read_body():
             kind = "other"
-        may_compact = kind == "compact" or (kind == "turn" and TRIGGER in self._said)
+        is_responses = self._inquiry.side.protocol == "responses"
+        may_compact = kind == "compact" or (kind == "turn" and is_responses and TRIGGER in self._said)
         if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
             metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
             await self._compacted(done, send)

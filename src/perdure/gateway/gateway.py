@@ -221,14 +221,17 @@ class Gateway:
 
     async def trim(self) -> None:
         """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
-        held = [(one, sessions) for sessions in self._sessions.values() for one in sessions.open.values()]
-        count, tokens = len(held), sum(one.tokens for one, _ in held)
-        config = self.active.gateway
-        for one, sessions in sorted(held, key=lambda pair: pair[0].used):
+        config, held = self.active.gateway, [*self._sessions.values()]
+        count = sum(len(sessions.open) for sessions in held)
+        tokens = sum(one.size for sessions in held for one in sessions.open.values())
+        if count <= config.open_sessions and tokens <= config.open_tokens:
+            return
+        each = ((one, sessions) for sessions in held for one in sessions.open.values())
+        for one, sessions in sorted(each, key=lambda pair: pair[0].used):
             if count <= config.open_sessions and tokens <= config.open_tokens:
                 return
             if not one.users and not one.lock.locked():
-                count, tokens = count - 1, tokens - one.tokens
+                count, tokens = count - 1, tokens - one.size
                 await sessions.let_go(one)
 
     def tenants_open(self) -> dict[str, list[CachedSession]]:

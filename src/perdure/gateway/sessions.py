@@ -373,6 +373,7 @@ class CachedSession:
     is_shaped: bool = False
     users: int = 0
     used: float = field(default_factory=time.monotonic)
+    size: int = 0  # its tokens when it was last used: all sessions are added up after each answer
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     front_ttl: CacheTtl | None = None  # how long the client wants its system prompt and tools cached
@@ -703,7 +704,7 @@ def _used(held: CachedSession) -> Iterator[None]:
         yield
     finally:
         held.users -= 1
-        held.used = time.monotonic()
+        held.used, held.size = time.monotonic(), held.tokens
 
 
 def is_shaped(session: LiveSession) -> bool:

@@ -232,7 +232,7 @@ class TurnMaker:
         await _reword_answer(who, incoming, held)
         await _append_new(who, incoming, held, links)
         await _record_front(who, incoming, held)
-        _keep_lifetimes(who, incoming, held)
+        await _keep_lifetimes(who, incoming, held)
         name = client_session(who.headers, incoming)
         await who.sessions.call(held, name)
         tokens = await _ready(held, _required_thinking(who, incoming))
@@ -562,9 +562,9 @@ def _tool_offered(who: Requester, incoming: ClientRequest, front: Front, before:
     return tool_name(who.side, front.tools, before) if is_wanted else ""
 
 
-def _keep_lifetimes(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
+async def _keep_lifetimes(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
     """How long the client's own breakpoints ask for holds for those that stand in their place (GW-7)."""
-    held.front_ttl, asked = who.side.cache_ttls(incoming)
+    held.front_ttl, asked = await run_aside(_new_bytes(incoming), lambda: who.side.cache_ttls(incoming))
     if asked is not None and held.session.settings.cache_ttl != asked:
         held.session.configure(replace(held.session.settings, cache_ttl=asked))
 
