@@ -7,23 +7,27 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
 
+from perdure.errors import JournalError
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
 from perdure.gateway.admission import Refusal
 from perdure.gateway.compress import COMPRESS, RETRIEVE
 from perdure.gateway.config import Tenant
+from perdure.gateway.conversations import ConversationCall, ConversationRefused, conversation_answer
+from perdure.gateway.encodings import UnreadableEncoding, decoded
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.recall import name_in
 from perdure.gateway.requests import ClientProtocol, Unmanageable, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
-from perdure.gateway.stored import deletion, page_of
+from perdure.gateway.stored import deletion, item_page, listed_items
 from perdure.gateway.upstream import is_plain_path
 
 _LOG = logging.getLogger("perdure.gateway")
@@ -201,7 +205,7 @@ class GatewayApp:
     ) -> None:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
-        is_bare = path == "/responses" or path.startswith("/responses/")  # of a client that was told no /v1
+        is_bare = path.startswith(("/responses", "/conversations"))  # of a client that was told no /v1
         path = f"/v1{path}" if is_bare else path
         route = config.route(name)
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
@@ -231,6 +235,9 @@ class GatewayApp:
             if passed is None:
                 return
             send = passed
+        call = ConversationCall.of(scope["method"], path) if route.is_managed else None
+        if call is not None and await self._conversation(tenant, scope, body, call, send, record, is_shared=is_shared):
+            return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         raw = raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw
         inquiry = Inquiry(
@@ -337,13 +344,57 @@ class GatewayApp:
         elif scope["method"] == "GET":
             asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
             ours = name_in(known.front, SIDES["responses"])
-            await _answer(send, 200, page_of(known, asked) if items else msgspec.json.encode(known.response(ours)))
+            page = item_page(listed_items(known.input_items()), asked) if items else None
+            await _answer(send, 200, page or msgspec.json.encode(known.response(ours)))
         else:
             await sessions.delete_response(response)
             if not is_shared:
                 return _with_deletion(send, response)  # the upstream may have it, too
             await _answer(send, 200, deletion(response))
         return None
+
+    async def _conversation(
+        self,
+        tenant: Tenant,
+        scope: AsgiScope,
+        body: bytes,
+        call: ConversationCall,
+        send: Send,
+        record: RequestRecord,
+        *,
+        is_shared: bool,
+    ) -> bool:
+        """Answer what is asked about a conversation; False where it is the upstream's."""
+        sessions, side = self.gateway.sessions(tenant.id), SIDES["responses"]
+        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        encoding = dict(scope["headers"]).get(b"content-encoding", b"").decode("latin-1")
+        record.kind = "stored"
+        try:
+            said = decoded(body, encoding, self.gateway.active.gateway.max_body_bytes) if encoding else body
+            stored = partial(sessions.stored, even_deleted=True)
+            told = await conversation_answer(
+                sessions.conversations, stored, call, said, query, self.gateway.clock.now()
+            )
+        except (ConversationRefused, UnreadableEncoding) as e:
+            status = e.status if isinstance(e, ConversationRefused) else 415
+            await _answer(send, status, side.error_body(status, str(e)))
+            return True
+        except JournalError as e:
+            record.reason = "journal"
+            _LOG.warning("a conversation can't be kept: %s", e)
+            await _answer(send, 503, side.error_body(503, "conversations can't be kept at the moment"))
+            return True
+        is_ours = told is not None or (is_shared and call.is_openais)
+        if told is not None:
+            await _answer(send, 200, told)
+        elif is_ours:
+            text = f"Conversation with id '{call.conversation}' not found."
+            await _answer(send, 404, side.error_body(404, text))
+        if is_ours:
+            self.gateway.metrics.requests.labels(record.route, "stored", "untouched" if told is None else "view").inc()
+        else:
+            record.kind = "other"
+        return is_ours
 
     async def _watched(
         self,

@@ -130,6 +130,8 @@ _ECHOED: Final[dict[str, Any]] = {
 
 def _response(done: CompactedHistory, created: float, cap: int | None) -> dict[str, Any]:
     asked = {name: value for name in _ECHOED if (value := done.incoming.value(name)) is not None}
+    if done.incoming.conversation is not None:
+        asked |= {"conversation": {"id": done.incoming.conversation.id}, "previous_response_id": None}
     return {
         "id": done.response,
         "object": "response",

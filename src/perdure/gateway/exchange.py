@@ -31,7 +31,7 @@ from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.hosted import HostedCall, is_signed
 from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
-from perdure.gateway.responses import TRIGGER, UnknownResponse, continued
+from perdure.gateway.responses import TRIGGER, UnknownPast, past_in
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
 from perdure.transcript.messages import Usage
@@ -136,9 +136,9 @@ class GatewayExchange:
                 self._calls.callback(answer.close)
                 self._cost.has_begun = answer.status == 200
                 await self._passed_back(turn, answer, send, is_count=kind == "count")
-        except UnknownResponse as e:
+        except UnknownPast as e:
             self._gateway.metrics.refused.labels("response").inc()
-            await self._own_answer(send, 400, e.body, "application/json")
+            await self._own_answer(send, e.status, e.body, "application/json")
         except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
             self._reason = "spending_cap"
             await self._refused(send, 402, str(e))
@@ -282,8 +282,9 @@ class GatewayExchange:
         inquiry, upstream = self._inquiry, self._upstream
         self._kept, self._ahead = None, []
         is_own = body is self._said
-        if is_own and inquiry.is_shared and (response := continued(body)):
-            raise UnknownResponse(response)
+        is_past_shared = is_own and inquiry.is_shared and inquiry.side.protocol == "responses"
+        if is_past_shared and any(past := past_in(body)):
+            raise UnknownPast(*past)
         body = inquiry.body if is_own else body if inquiry.hosted is None else inquiry.hosted.closed(body)
         if (encoding := inquiry.encoding) and not is_own:
             view = body

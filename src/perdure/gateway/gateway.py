@@ -33,6 +33,7 @@ from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.compress import CompressedMessages, CompressedOriginals, compressed, model_in
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
+from perdure.gateway.conversations import Conversations
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.quotas import UsageBook
@@ -317,6 +318,7 @@ class Gateway:
                 continue
             before, store = now - days * 86_400, SessionStore(folder)
             CompressedOriginals(folder).forget(before)
+            Conversations(folder).forget(before)
             for directory in list(store.directories()):
                 try:
                     if (directory / JOURNAL).stat().st_mtime < before:

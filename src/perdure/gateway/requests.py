@@ -326,13 +326,23 @@ class ParsedBody:
 # --- requests, and the protocols that say what they mean --------------------------------------------------------------
 
 
+class ConversationTurn(NamedTuple):
+    """A conversation that a request names, as it was then: its version, how many items waited behind the answer that
+    it had come to, and what the request adds to it."""
+
+    id: str
+    version: int
+    added: int
+    items: tuple[msgspec.Raw, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it.
 
     `lead` are messages before the history that belong to the front, and `skipped` how many others aren't part of it.
     `continues` is the id of an answer of ours, or a sealed place, that the history goes on from. `wants_compaction`: it
-    asks for nothing else.
+    asks for nothing else. `conversation` is the one of ours that it goes on with.
     """
 
     body: bytes
@@ -344,6 +354,7 @@ class ClientRequest:
     skipped: int = 0
     continues: str = ""
     wants_compaction: bool = False
+    conversation: ConversationTurn | None = None
 
     @property
     def is_stream(self) -> bool:
@@ -518,8 +529,7 @@ def client_session(headers: Iterable[tuple[bytes, bytes]], incoming: ClientReque
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if isinstance(user, str) and (found := _USERS_SESSION.search(user)):
         return found[1]
-    conversation = incoming.value("conversation")
-    conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
+    conversation = incoming.conversation and incoming.conversation.id
     for given_id in (conversation, incoming.value("prompt_cache_key")):
         if isinstance(given_id, str) and (given_id is conversation or _DRAWN.search(given_id)):
             return given_id[:_NAME_CHARS]

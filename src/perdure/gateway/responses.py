@@ -51,12 +51,13 @@ from perdure.transcript.response_items import (
 )
 
 Data = dict[str, Any]
-# What only the upstream can answer: it keeps the history itself, fills a template, or works on after its answer.
+# What only the upstream can answer: it keeps the history itself, or fills a template.
 _SERVERS_OWN = ("conversation", "prompt")
 # The view is kept small here, so that nothing of it has to go there.
 _NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
 TRIGGER: Final = b'"compaction_trigger"'
 REFERENCE: Final = b'"item_reference"'
+CONVERSATION: Final = b'"conversation"'
 _SEALED = SEALED.encode()
 _CONTINUES = "previous_response_id"
 _ENCRYPTED = "reasoning.encrypted_content"
@@ -80,11 +81,10 @@ class ResponsesProtocol:
                 raise Unmanageable(name)
         if whole.value("background") is True:
             raise Unmanageable("background")
-        continues = str(whole.value("previous_response_id") or "")
+        continues = str(whole.value(_CONTINUES) or "")
         said = taken.fields.get("input")
         if said is not None and bytes(memoryview(said)[:1]) == b'"':
-            only = msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))
-            return replace(whole, history=[only], continues=continues)
+            return replace(whole, history=input_items(said), continues=continues)
         taken = _with_reasoning(taken)
         messages, end = taken.messages, len(taken.messages)
         wants_compaction = bool(end) and _last_kind(messages[-1])[0] == "compaction_trigger"
@@ -192,24 +192,37 @@ class ResponsesProtocol:
         return b"event: error\ndata: " + self.error_body(status, message) + b"\n\n"
 
 
-class UnknownResponse(Exception):
-    """A response that none of the tenant's sessions has, and that the upstream may have of somebody else."""
+class UnknownPast(Exception):
+    """A response or a conversation that none of the tenant's sessions has, and that the upstream may have of somebody
+    else. `status` and `body` are what its client is told."""
 
-    def __init__(self, response: str) -> None:
-        super().__init__(response)
-        text = f"Previous response with id '{response}' not found."
-        told = {"type": "invalid_request_error", "param": _CONTINUES, "code": "previous_response_not_found"}
-        self.body = msgspec.json.encode({"error": {"message": text, **told}})
+    def __init__(self, response: str, conversation: str) -> None:
+        super().__init__(response or conversation)
+        self.status = 400 if response else 404
+        told: Data = {"message": f"Conversation with id '{conversation}' not found.", "param": None, "code": None}
+        if response:
+            told = {"message": f"Previous response with id '{response}' not found.", "param": _CONTINUES}
+            told["code"] = "previous_response_not_found"
+        self.body = msgspec.json.encode({"error": {"type": "invalid_request_error", **told}})
 
 
-def continued(body: bytes) -> str:
-    """The response that a body goes on from; empty for none."""
-    if _CONTINUES.encode() not in body:
-        return ""
+def past_in(body: bytes) -> tuple[str, str]:
+    """The response that a body goes on from, and the conversation that it names; empty for none."""
+    if _CONTINUES.encode() not in body and CONVERSATION not in body:
+        return "", ""
     try:
-        return str(msgspec.json.decode(fields_of(body).get(_CONTINUES, b"null")) or "")
+        fields = fields_of(body)
+        response, named = (msgspec.json.decode(fields.get(name, b"null")) for name in (_CONTINUES, "conversation"))
     except (Unmanageable, *UNREADABLE):
-        return ""
+        return "", ""
+    return str(response or ""), str((named.get("id") if isinstance(named, dict) else named) or "")
+
+
+def input_items(said: msgspec.Raw | None) -> list[msgspec.Raw]:
+    """The items of an input: a text is what a user says. Raises `Unmanageable`."""
+    if said is not None and bytes(memoryview(said)[:1]) == b'"':
+        return [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
+    return [msgspec.Raw(bytes(item)) for item in list_of(said)]
 
 
 def references_in(body: bytes) -> list[str]:
@@ -296,10 +309,12 @@ _capped = partial(capped_usage, prompt_name="input_tokens", output_name="output_
 
 def _as_asked(incoming: ClientRequest) -> Data:
     """What a response says of its request, where another one was sent."""
-    if not incoming.continues:
-        return {}
-    previous = {"previous_response_id": value} if (value := incoming.value("previous_response_id")) else {}
-    return {**previous, "store": incoming.value("store") is not False}
+    told: Data = {}
+    if incoming.conversation is not None:
+        told["conversation"] = {"id": incoming.conversation.id}
+    elif value := incoming.value(_CONTINUES):
+        told[_CONTINUES] = value
+    return {**told, "store": incoming.value("store") is not False} if incoming.continues else told
 
 
 class _ResponsesAnswer:

@@ -30,6 +30,7 @@ from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
+from perdure.gateway.conversations import Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.gateway.stored import DeletedResponses, StoredResponse, stored_response
 from perdure.ports.session import Journal, Receipt
@@ -414,6 +415,7 @@ class TenantSessions:
         self._items: dict[str, bytes] = {}
         self._item_bytes = 0
         self.compressed = CompressedOriginals(home)
+        self.conversations = Conversations(home)
         self._heads: dict[bytes, CachedSession] = {}
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0
@@ -448,18 +450,20 @@ class TenantSessions:
                         return
         raise JournalError("the session kept changing while it was looked for")
 
-    async def place(self, continues: str) -> HistoryPosition | None:
+    async def place(self, continues: str, *, even_deleted: bool = False) -> HistoryPosition | None:
         """The place in a history that a client goes on from, by the id of the answer that ended there, or as it was
         sealed; None for one that isn't known here."""
         if not continues.startswith(SEALED):
-            return None if continues in self._deleted else await self._index.place(continues)
+            is_gone = continues in self._deleted and not even_deleted
+            return None if is_gone else await self._index.place(continues)
         count, link = self.seal.opened(continues) or (0, b"")
         known = count and await self._index.longest([link])
         return HistoryPosition(count, link) if known else None
 
-    async def stored(self, response: str) -> StoredResponse | None:
+    async def stored(self, response: str, *, even_deleted: bool = False) -> StoredResponse | None:
         """An answer by its id, from the journal of its session; None for one that isn't known, or was deleted."""
-        session = None if response in self._deleted else await self._index.session_of(response)
+        is_gone = response in self._deleted and not even_deleted
+        session = None if is_gone else await self._index.session_of(response)
 
         def read(name: str) -> StoredResponse | None:
             return stored_response(self._records(name), response, RECALLED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,11 @@ from msgspec.structs import replace
 from perdure.transcript.blocks import ToolResult, ToolUse
 from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import Front, Record, Rewound
-from perdure.transcript.response_items import items_of, response_tool
+from perdure.transcript.response_items import KEPT_ITEM, items_in_front, items_of, response_tool
 
 DEFAULT_PAGE: Final = 20
 MOST_PAGE: Final = 100
+_STARTS: Final = {"message": "msg"}  # of ids; clients tell by them what an item is
 _UNFINISHED: Final = {
     "max_tokens": "max_output_tokens", "model_context_window_exceeded": "max_output_tokens", "refusal": "content_filter"
 }  # fmt: skip
@@ -63,28 +65,48 @@ class StoredResponse:
             "usage": _usage(self.used),
         }
 
-    def items(self, *, after: str, limit: int, newest_first: bool) -> dict[str, Any]:
-        """A page of what the answer was given. Items that came without an id have one here."""
-        raws = [bytes(raw) for message in self.asked for raw in items_of(message.role, message.content)]
-        items = [_named(raw, number) for number, raw in enumerate(raws)]
-        if newest_first:
-            items.reverse()
-        first = next((at + 1 for at, item in enumerate(items) if item["id"] == after), 0)
-        page = items[first : first + limit]
-        ids = [item["id"] for item in page] or [None]
-        more = first + limit < len(items)
-        return {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": more}
+    def input_items(self) -> list[bytes]:
+        """What the answer was given."""
+        front = items_in_front(self.front) if self.front else ()
+        first = [msgspec.json.encode(msgspec.json.decode(raw)[KEPT_ITEM]) for raw in front]
+        return [*first, *(raw for message in self.asked for raw in items_of(message.role, message.content))]
+
+    def all_items(self) -> list[bytes]:
+        """The same, and what was answered."""
+        said = (raw for message in self.said for raw in items_of(message.role, message.content))
+        return [*self.input_items(), *said]
 
 
-def page_of(stored: StoredResponse, asked: Mapping[str, str]) -> bytes:
-    """The page of input items that a query asks for; what can't be read of it is as if it weren't there."""
+def listed_items(raws: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Items as the API lists them. One that came without an id has one here, by what it says and how many said the
+    same before it, so that it keeps that when others go."""
+    items: list[dict[str, Any]] = []
+    same: Counter[bytes] = Counter()
+    for raw in raws:
+        item: dict[str, Any] = msgspec.json.decode(raw)
+        kind = item.setdefault("type", "message")
+        if kind == "message" and isinstance(item.get("content"), str):
+            part = "output_text" if item.get("role") == "assistant" else "input_text"
+            item["content"] = [{"type": part, "text": item["content"]}]
+        if not isinstance(item.get("id"), str):
+            said = msgspec.json.encode(item, order="sorted")
+            item["id"] = f"{_STARTS.get(kind, 'item')}_{hashlib.sha256(b'%d ' % same[said] + said).hexdigest()[:48]}"
+            same[said] += 1
+        items.append(item)
+    return items
+
+
+def item_page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> bytes:
+    """The page of items that a query asks for; what can't be read of it is as if it weren't there."""
     limit = int(asked["limit"]) if asked.get("limit", "").isascii() and asked.get("limit", "").isdigit() else 0
-    page = stored.items(
-        after=asked.get("after", ""),
-        limit=min(limit, MOST_PAGE) or DEFAULT_PAGE,
-        newest_first=asked.get("order") != "asc",
-    )
-    return msgspec.json.encode(page)
+    limit = min(limit, MOST_PAGE) or DEFAULT_PAGE
+    ordered = items if asked.get("order") == "asc" else items[::-1]
+    first = next((at + 1 for at, item in enumerate(ordered) if item["id"] == asked.get("after")), 0)
+    page = ordered[first : first + limit]
+    ids = [item["id"] for item in page] or [None]
+    more = first + limit < len(items)
+    told = {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": more}
+    return msgspec.json.encode(told)
 
 
 def deletion(response: str) -> bytes:
@@ -185,18 +207,6 @@ class DeletedResponses:
             except FileNotFoundError:
                 self._ids = set()
         return self._ids
-
-
-def _named(raw: bytes, number: int) -> dict[str, Any]:
-    item: dict[str, Any] = msgspec.json.decode(raw)
-    kind = item.setdefault("type", "message")
-    if not isinstance(item.get("id"), str):
-        start = "msg" if kind == "message" else "item"
-        item["id"] = f"{start}_{hashlib.sha256(b'%d ' % number + raw).hexdigest()[:48]}"
-    if kind == "message" and isinstance(item.get("content"), str):
-        part = "output_text" if item.get("role") == "assistant" else "input_text"
-        item["content"] = [{"type": part, "text": item["content"]}]
-    return item
 
 
 def _usage(told: Sequence[Usage]) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from perdure.engine.turn import make_request, ready_view, rest_aside
 from perdure.errors import CompactionRefused, ContextBlocked, ModelError
 from perdure.gateway.access import client_of
 from perdure.gateway.compactions import CompactedHistory, response_id
+from perdure.gateway.conversations import joined
 from perdure.gateway.recall import (
     MOST_ROUNDS,
     NO_ROOM,
@@ -45,6 +46,7 @@ from perdure.gateway.requests import (
     BodyCache,
     ClientProtocol,
     ClientRequest,
+    ConversationTurn,
     DigestLimits,
     LinkCache,
     MessageSlices,
@@ -56,7 +58,7 @@ from perdure.gateway.requests import (
     is_call_of,
     taken_apart,
 )
-from perdure.gateway.responses import REFERENCE, references_in, with_items
+from perdure.gateway.responses import CONVERSATION, REFERENCE, past_in, references_in, with_items
 from perdure.gateway.sessions import (
     ASKED,
     CLIENT,
@@ -70,7 +72,7 @@ from perdure.gateway.titles import NAMED_BY, titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
 from perdure.transcript.records import Front, Worded
-from perdure.transcript.response_items import items_in_front, named_items
+from perdure.transcript.response_items import items_in_front, items_of, named_items
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
@@ -172,11 +174,24 @@ class TurnMaker:
 
         Raises `Unmanageable`.
         """
-        whole = await self._with_items(who, body) if who.side.protocol == "responses" else body
+        said, conversation = body, None
+        if who.side.protocol == "responses" and CONVERSATION in body:
+            said, conversation = await self._in_conversation(who, body)
+        whole = await self._with_items(who, said) if who.side.protocol == "responses" else said
         seen = self._bodies.seen(who.seed, whole)
         new_bytes = len(whole) - (seen.ends[-1] if seen else 0)
         read = await run_aside(new_bytes, lambda: who.side.read(whole, taken_apart(whole, seen, who.side.array)))
-        return read if whole is body else replace(read, body=body)
+        return read if whole is body else replace(read, body=said, conversation=conversation)
+
+    async def _in_conversation(self, who: Requester, body: bytes) -> tuple[bytes, ConversationTurn | None]:
+        """The body with what the conversation that it names comes to in the place of its name."""
+        _, named = await run_aside(len(body), lambda: past_in(body))
+        if not named:
+            return body, None
+        known = await who.sessions.conversations.get(named)
+        if known is None:
+            raise Unmanageable("conversation")  # the upstream has it, or says that it doesn't
+        return await run_aside(len(body), lambda: joined(body, known))
 
     async def _with_items(self, who: Requester, body: bytes) -> bytes:
         named = await run_aside(len(body), lambda: references_in(body)) if REFERENCE in body else []
@@ -191,7 +206,8 @@ class TurnMaker:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
         start = 0, who.seed
         if incoming.continues:
-            place = await who.sessions.place(incoming.continues)
+            even_deleted = incoming.conversation is not None  # which keeps what it came to
+            place = await who.sessions.place(incoming.continues, even_deleted=even_deleted)
             if place is None:
                 raise Unmanageable("unknown_answer")  # the upstream may know it, or says that it doesn't
             start = place.count, place.link
@@ -267,6 +283,8 @@ class TurnMaker:
                 sealed = who.sessions.seal.sealed(place.count, place.link)
                 window = session.limits.window
                 done = CompactedHistory(incoming, held.id, window, sealed, before, held.tokens, response, how)
+        if incoming.conversation is not None:  # its session is shorter now, and what was said is in it
+            await who.sessions.conversations.answered(incoming.conversation, "", ())
         return done
 
     async def shadow(self, who: Requester, body: bytes, *, is_sent: bool) -> bytes | None:
@@ -281,7 +299,9 @@ class TurnMaker:
         if held is None or not (held.is_shaped or incoming.continues):
             before = "" if held is None else held.tool_name
             ours = "" if is_sent else _tool_offered(who, incoming, who.side.front(incoming), before)
-            return with_tool(who.side, incoming, ours) if ours else None
+            if ours:
+                return with_tool(who.side, incoming, ours)
+            return None if incoming.conversation is None else incoming.body  # which the upstream doesn't know
         view, facts, new = held.session.view.copy(), held.session.facts(), _unsaid(incoming, held, links)
         if is_sent and view.front is not None:
             advance(view, without_tool(view.front, who.side))
@@ -357,8 +377,18 @@ class TurnMaker:
     async def answered(self, turn: GatewayTurn, reply: Reply) -> str | None:
         """Record the answer, durably; returns why not, when it can't be the next word of the session.
 
-        What was recalled for it stands before it, or where the client has calls to answer besides, behind it.
+        What was recalled for it stands before it, or where the client has calls to answer besides, behind it. A
+        conversation that it was asked in has it either way.
         """
+        why = await self._recorded(turn, reply)
+        if (conversation := turn.incoming.conversation) is not None:
+            response = "" if why else (*turn.replies, reply)[0].response
+            shown = turn.who.side.said((*turn.replies, reply), turn.ours)
+            output = (item for role, blocks in shown for item in items_of(role, content_of(blocks)))
+            await turn.who.sessions.conversations.answered(conversation, response, output)
+        return why
+
+    async def _recorded(self, turn: GatewayTurn, reply: Reply) -> str | None:
         last = () if any(one is reply for one in turn.replies) else (_without_calls(reply, turn.ours),)
         shown = turn.who.side.said((*turn.replies, *last), turn.ours)
         if not shown:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from perdure.testing.block_rules import ModelRules, Violation
+from perdure.testing.conversations import FakeConversations, item_page, shown_items
 from perdure.testing.openai_rules import openai_error
 from perdure.testing.request import DecodedBlock, DecodedMessage, DecodedRequest, ProtocolWays, open_body
 from perdure.testing.responses_rules import (
@@ -75,7 +76,9 @@ class FakeResponses:
         self._upstream = upstream
         self._read: dict[tuple[ModelRules, bytes], tuple[Json, DecodedMessage]] = {}
         self._stored: dict[str, KeptResponse] = {}
+        self._polled: dict[str, Json] = {}  # responses in the background that nobody asked for yet, as they begin
         self._issued: dict[str, IssuedItem] = {}  # by the id of an item and by that of a call
+        self.conversations = FakeConversations(upstream.refuse)
 
     def create(self, body: bytes) -> ResponseAnswer:
         """Answer `POST /v1/responses`. Raises `UpstreamError`."""
@@ -98,8 +101,14 @@ class FakeResponses:
         )
         response = self._response(asked, reply, items)
         output = tuple(msgspec.json.encode(item) for item in response["output"])
+        if (named := asked.get("conversation")) is not None:
+            response["conversation"] = {"id": _conversation_id(named)}
+            self.conversations.of(_conversation_id(named)).items += [*raw[len(earlier) :], *output]
         if asked.get("store") is not False:
             self._stored[response["id"]] = KeptResponse(response, tuple(raw), output)
+        if asked.get("background") and not asked.get("stream"):
+            response = {**response, "status": "queued", "output": [], "usage": None}
+            self._polled[response["id"]] = response
         streaming = asked.get("stream_options")
         obfuscates = not isinstance(streaming, dict) or streaming.get("include_obfuscation") is not False
         return ResponseAnswer(response, bool(asked.get("stream")), obfuscates)
@@ -131,8 +140,20 @@ class FakeResponses:
         return {"object": "response.input_tokens", "input_tokens": sum(block.tokens for block in (*head, *blocks))}
 
     def stored(self, response: str) -> Json:
-        """Answer `GET /v1/responses/{id}`."""
-        return self._kept(response).response
+        """Answer `GET /v1/responses/{id}`; one in the background is on its way the first time."""
+        begun, kept = self._polled.pop(response, None), self._kept(response)
+        return kept.response if begun is None else {**begun, "status": "in_progress"}
+
+    def cancel(self, response: str) -> Json:
+        """Answer `POST /v1/responses/{id}/cancel`."""
+        kept = self._kept(response)
+        if not kept.response["background"]:
+            self._upstream.refuse([Violation("cancel", "", "Cannot cancel a synchronous response.")])
+        if (begun := self._polled.pop(response, None)) is None:
+            return kept.response
+        cancelled = {**begun, "status": "cancelled"}
+        self._stored[response] = KeptResponse(cancelled, kept.items, ())
+        return cancelled
 
     def delete(self, response: str) -> Json:
         """Answer `DELETE /v1/responses/{id}`."""
@@ -142,24 +163,8 @@ class FakeResponses:
 
     def input_items(self, response: str, *, after: str = "", limit: int = 20, newest_first: bool = True) -> Json:
         """Answer `GET /v1/responses/{id}/input_items`, a page of them."""
-        items: list[Json] = []
-        for at, raw in enumerate(self._kept(response).items):
-            item = msgspec.json.decode(raw)
-            digest = sha256(b"%d " % at + raw).hexdigest()[:9]
-            shown: Json = {"id": f"msg_{digest}" if kind_of(item) == "message" else f"item_{digest}", **item}
-            if kind_of(item) == "message":
-                shown["type"] = "message"
-                if isinstance(item["content"], str):
-                    kind = "output_text" if item["role"] == "assistant" else "input_text"
-                    shown["content"] = [{"type": kind, "text": item["content"]}]
-            items.append(shown)
-        if newest_first:
-            items.reverse()
-        first = next((at + 1 for at, item in enumerate(items) if item["id"] == after), 0)
-        page = items[first : first + limit]
-        ids = [item["id"] for item in page] or [""]
-        more = first + limit < len(items)
-        return {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": more}
+        shown = shown_items(self._kept(response).items)
+        return item_page(shown, after=after, limit=limit, newest_first=newest_first)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -186,9 +191,9 @@ class FakeResponses:
         return [msgspec.json.encode(item) for item in items_of(asked.get("input"))]
 
     def _earlier(self, asked: Json) -> list[bytes]:
-        """The items of the response that this one continues."""
-        if asked.get("conversation") is not None:
-            self._not_there("conversation", f"Conversation with id '{asked['conversation']}' not found.")
+        """The items of the response that this one continues, or of the conversation that it is in."""
+        if (named := asked.get("conversation")) is not None:
+            return self.conversations.of(_conversation_id(named)).items.copy()
         previous = asked.get("previous_response_id")
         if previous is None:
             return []
@@ -349,6 +354,10 @@ class FakeResponses:
 
     def _not_there(self, rule: str, said: str) -> NoReturn:
         self._upstream.refuse([Violation(rule, "", said)], 404)
+
+
+def _conversation_id(named: Any) -> str:
+    return str(named["id"] if isinstance(named, dict) else named)
 
 
 def responses_error(error: UpstreamError) -> Json:

@@ -187,6 +187,8 @@ def check_fields(request: Mapping[str, Any]) -> Iterator[Violation]:
             "Mutually exclusive parameters: 'previous_response_id' and 'conversation'. Ensure you are only providing "
         )
         yield Violation("exclusive", "previous_response_id", f"{said}one of them.")
+    if request.get("background") and request.get("store") is False:
+        yield Violation("background_store", "background", "Background mode requires 'store' to be true.")
     if request.get("truncation") not in (None, "auto", "disabled"):
         yield _wrong_value("field_value", "truncation", request["truncation"], ("auto", "disabled"))
     for index, name in enumerate(_listed(request.get("include"))):

@@ -22,6 +22,7 @@ from perdure.testing.responses_events import ResponseEvents, failure_events
 from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply
 
 _STORED = "/v1/responses/"
+_CONVERSATIONS = "/v1/conversations"
 _FINISH = {
     "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "tool_use": "tool_calls",
     "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
@@ -335,6 +336,11 @@ class FakeServer:
                     return _json(self._responses.count(request.body))
                 case "POST", "/v1/responses/compact":
                     return _json(self._responses.compact(request.body))
+                case "POST", path if path.startswith(_STORED) and path.endswith("/cancel"):
+                    return _json(self._responses.cancel(path.removeprefix(_STORED).removesuffix("/cancel")))
+                case method, path if path.startswith(_CONVERSATIONS):
+                    below, asked = path.removeprefix(_CONVERSATIONS), dict(parse_qsl(request.query))
+                    return _json(self._responses.conversations.respond(method, below, request.body, asked))
                 case method, path if path.startswith(_STORED) and method in ("GET", "DELETE"):
                     return self._stored(request)
                 case "GET", path if path.startswith("/v1/models"):
@@ -458,7 +464,7 @@ def _error_payload(request: ReceivedRequest, error: UpstreamError) -> dict[str, 
     """An error as the protocol of this request words it."""
     if request.path == "/v1/chat/completions":
         return openai_error(error)
-    return responses_error(error) if request.path.startswith("/v1/responses") else error.payload
+    return responses_error(error) if request.path.startswith(("/v1/responses", _CONVERSATIONS)) else error.payload
 
 
 def _error_event(request: ReceivedRequest, error: UpstreamError, number: int) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.gateway.sessions import RECALLED
-from perdure.gateway.stored import DeletedResponses, stored_response
+from perdure.gateway.stored import DeletedResponses, item_page, listed_items, stored_response
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
 from perdure.transcript.records import Rewound
@@ -72,19 +73,32 @@ def test_what_was_recalled_for_an_answer_isnt_shown(response: str) -> None:
     assert found.response("recall")["usage"]["total_tokens"] == 30
     assert texts(found.asked) == ["a"]
     later = stored_response([*records, said("d"), answer("r3", "e")], "r3", RECALLED)
-    assert later is not None and "secret" not in str(later.items(after="", limit=100, newest_first=False))
+    assert later is not None and b"secret" not in b"".join(later.all_items())
 
 
 def test_pages_of_items() -> None:
     """GW-6: either way round, from behind an item on; every item has an id."""
     found = stored_response([*(said(f"m{n}") for n in range(5)), answer("r", "x")], "r", RECALLED)
     assert found is not None
-    first = found.items(after="", limit=2, newest_first=False)
+    items = listed_items(found.input_items())
+
+    def page(**asked: str) -> Any:
+        return msgspec.json.decode(item_page(items, asked))
+
+    first = page(limit="2", order="asc")
     assert [item["content"][0]["text"] for item in first["data"]] == ["m0", "m1"] and first["has_more"]
-    rest = found.items(after=first["last_id"], limit=10, newest_first=False)
+    rest = page(after=first["last_id"], limit="10", order="asc")
     assert [item["content"][0]["text"] for item in rest["data"]] == ["m2", "m3", "m4"] and not rest["has_more"]
-    newest = found.items(after="", limit=1, newest_first=True)
+    newest = page(limit="1")
     assert newest["data"][0]["content"][0]["text"] == "m4" and newest["first_id"] == newest["last_id"]
+
+
+def test_an_item_keeps_its_name_when_others_go() -> None:
+    """GW-6: also one that says the same as another."""
+    raws = [msgspec.json.encode({"role": "user", "content": text}) for text in ("a", "b", "a")]
+    names = [item["id"] for item in listed_items(raws)]
+    assert len(set(names)) == 3
+    assert [item["id"] for item in listed_items([raws[0], raws[2]])] == [names[0], names[2]]
 
 
 def test_what_was_deleted_stays_deleted(tmp_path: Any) -> None:
