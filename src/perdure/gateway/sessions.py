@@ -502,6 +502,8 @@ class TenantSessions:
         async with self._one_at_a_time(next((link for link in links[1:] if link), links[0])):
             hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
             known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
+            if known is None and hot and links[hot] not in self._heads:  # somebody went on from there meanwhile
+                known = await self._index.longest(links[: hot + 1])
             if known is not None:
                 async with self._one_at_a_time(known[0].encode()):
                     await self._closed(known[0])
