@@ -48,7 +48,14 @@ PANELS: dict[str, dict[str, str]] = {
     },
     "Keep": {"memory": "+memory", "notes": "+notes", "instructions": "instructions"},
     "Measure": {"replay": "replay", "bench": "+bench"},
-    "Serve and maintain": {"serve": "serve", "config": "config", "doctor": "doctor", "purge": "care", "gc": "care"},
+    "Serve and maintain": {
+        "serve": "serve",
+        "mcp": "mcp",
+        "config": "config",
+        "doctor": "doctor",
+        "purge": "care",
+        "gc": "care",
+    },
 }
 _MODULES = {name: module for commands in PANELS.values() for name, module in commands.items()}
 _INTERRUPTED = "interrupted"

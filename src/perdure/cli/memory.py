@@ -792,7 +792,7 @@ def show_proposal(one: MemoryProposal, folder: MemoryFolder) -> None:
     """A change that waits, with the ids by which it is decided on and found."""
     out(f"{one.id}  {clean(one.change.name)}, {moment(one.stamp.at)}: {clean(one.why)}")
     if one.stamp.session:
-        out(f"from {clean(one.stamp.session)}, {clean(one.stamp.message)}")
+        out(f"from {clean(', '.join(filter(None, (one.stamp.session, one.stamp.message))))}")
     show_change(one, folder)
 
 

@@ -166,7 +166,7 @@ def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[
                 )
 
 
-MEMORY_TOOLS = frozenset({"memory", "remember", "forget"})
+MEMORY_TOOLS = frozenset({"memory", "memory_save", "memory_forget", "remember", "forget"})
 
 
 def writes_memory(use: ToolUse, where: str) -> bool:

@@ -12,7 +12,7 @@ from perdure.transcript.messages import Message
 from perdure.transcript.records import Collapsed, Compacted, Edit, Record
 from perdure.transcript.texts import block_text, result_text
 
-OriginalKind = Literal["result", "call", "message", "collapse", "boundary", "summary", "blob"]
+OriginalKind = Literal["result", "call", "message", "collapse", "boundary", "summary", "blob", "memory"]
 PREFIX_CHARS = 6  # a shorter beginning of an id is too likely to mean something else
 _ABOUT_CHARS = 120
 

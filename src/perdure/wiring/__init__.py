@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.wiring.parts import memory_session as memory_session
     from perdure.wiring.sessions import create_session as create_session
     from perdure.wiring.sessions import fork_session as fork_session
+    from perdure.wiring.sessions import open_memories as open_memories
     from perdure.wiring.sessions import open_session as open_session
     from perdure.wiring.sessions import project_memories as project_memories
     from perdure.wiring.sessions import with_notes as with_notes
@@ -32,6 +33,7 @@ _WIRED = {
     "file_checkpoints": "agents",
     "fork_session": "sessions",
     "memory_session": "parts",
+    "open_memories": "sessions",
     "open_session": "sessions",
     "project_memories": "sessions",
     "with_notes": "sessions",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,14 +36,14 @@ from perdure.engine.extraction import ExtractionKeeper
 from perdure.engine.instructions import with_instructions
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
-from perdure.engine.remember import GuardedMemory, UserMemoryRequests, memory_access
+from perdure.engine.remember import GuardedMemory, MemoryAccess, UserMemoryRequests, memory_access
 from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
 from perdure.memory.scope import MAIN_AGENT, Work
-from perdure.ports.session import Archive, NotesFile
+from perdure.ports.session import Archive, NotesFile, Sink
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
 from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
@@ -251,24 +251,45 @@ def _remembering(
 
     Beside them those of the project; None when they aren't open to the session.
     """
-    settings = parts.settings
     if not trusts(parts, home, project):  # memories in the project's folder came with it
         rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
-    open_to = allowed_directories(memory_roots(home, Path(project or "."), directory=settings.memory_directory), rights)
-    mounted = memory_access(
+    opened = open_memories(home, Path(project or "."), parts.settings, session, rights)
+    given = replace(given, memories=replace(opened.access, inherited=origin))
+    any_there = partial(are_any_there, opened.paths)
+    work = _work(project, rights.agent or MAIN_AGENT)
+    return with_memory(session, given, opened.search, any_there, work), opened.own
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedMemories:
+    """The memories that may be used in a project: how they are read and changed, and how they are searched.
+
+    `own` are the project's alone; None where they aren't open. `paths` are all their directories.
+    """
+
+    access: MemoryAccess
+    search: FileMemories | JoinedMemories | None
+    own: FileMemories | None
+    paths: tuple[str, ...]
+
+
+def open_memories(
+    home: Path, project: Path, settings: Settings, sink: Sink, rights: MemoryRights = MAIN_RIGHTS
+) -> OpenedMemories:
+    """The memories of a project and of its user, as far as `rights` go; `sink` is told of every change (MEM-1)."""
+    open_to = allowed_directories(memory_roots(home, project, directory=settings.memory_directory), rights)
+    access = memory_access(
         open_to,
         rights,
-        lambda one: GuardedMemory(file_memories(Path(one.path), settings), session, settings.memory_mode),
+        lambda one: GuardedMemory(file_memories(Path(one.path), settings), sink, settings.memory_mode),
     )
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
-    search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
-    given = replace(given, memories=replace(mounted, inherited=origin))
+    own = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
     user = next((Path(one.path) for one in open_to if one.what == "user"), None)
-    both: FileMemories | JoinedMemories | None = search
-    if search is not None and user is not None:
-        both = JoinedMemories(search, {"user": FileMemories(user, cache=cache_of(home, user))})
-    any_there = partial(are_any_there, [one.path for one in open_to])
-    return with_memory(session, given, both, any_there, _work(project, rights.agent or MAIN_AGENT)), search
+    search: FileMemories | JoinedMemories | None = own
+    if own is not None and user is not None:
+        search = JoinedMemories(own, {"user": FileMemories(user, cache=cache_of(home, user))})
+    return OpenedMemories(access, search, own, tuple(one.path for one in open_to))
 
 
 def _work(project: str | None, agent: str = MAIN_AGENT) -> Work:

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -380,7 +381,7 @@ _About = tuple[str, str, str]  # directory, session, project
 _READ = 40  # of the best are read for what stands in them as it was written
 PLACES = 50  # of one text that are named
 _NOT_DAMAGE = ("locked", "readonly", "read-only", "full", "unable to open")
-_ECHO_TOOLS = frozenset({"recall"})
+_ECHO_TOOLS = frozenset({"recall", "session_search"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +410,10 @@ class StoreArchive:
         finally:
             await journal.close()
 
+    async def holding(self, text: str) -> tuple[str, ...]:
+        """The sessions whose journals hold a text to the letter, such as an id or a part of one; last written first."""
+        return await anyio.to_thread.run_sync(self._holding, text.encode())
+
     def rebuild(self) -> int:
         """Make the index anew; returns how many pieces it holds."""
         path = self.home / INDEX
@@ -417,6 +422,16 @@ class StoreArchive:
             return index.refresh([d / JOURNAL for d in SessionStore(self.home).directories()], forget_others=True)
 
     # --- finding
+
+    def _holding(self, text: bytes) -> tuple[str, ...]:
+        found = []
+        for directory in SessionStore(self.home).directories(slug=self.slug):
+            with suppress(OSError, ValueError), ExitStack() as held:  # ValueError: an empty one
+                file = held.enter_context(open(directory / JOURNAL, "rb"))
+                journal = held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                if journal.find(text) >= 0:
+                    found.append((os.fstat(file.fileno()).st_mtime, directory.name))
+        return tuple(name for _, name in sorted(found, reverse=True))
 
     def _search(self, query: str, limit: int, sessions: tuple[str, ...]) -> Found:
         terms = terms_of(query)
@@ -504,7 +519,7 @@ def ranked(
 
 
 def _best_first(one: tuple[SearchCandidate, float]) -> tuple[bool, float, float]:
-    """What only the recall tool gave back was said elsewhere first, so it comes last."""
+    """What only a tool of ours gave back was said elsewhere first, so it comes last."""
     candidate, score = one
     is_echo = all(place.tool.rsplit("__")[-1] in _ECHO_TOOLS for place in candidate.places)
     return (is_echo, -score, -(candidate.places[0].at or 0.0))
