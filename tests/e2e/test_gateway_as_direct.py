@@ -365,3 +365,25 @@ async def test_system_messages_stay_behind_a_compaction(tmp_path: Path) -> None:
         sent = msgspec.json.decode(server.received[-1].body)["messages"]
         assert sent[0]["role"] == "user" and "system" in [one["role"] for one in sent]
         assert not upstreams.statistics.violations
+
+
+@in_loop
+async def test_the_effort_set_in_mid_conversation_outlives_a_compaction(tmp_path: Path) -> None:
+    """GW-7: a system message that only sets the effort holds in a view too, until the next one."""
+    config = partial(config_of, tmp_path, settings=Settings(window_tokens=12_000, durability="process"))
+    upstreams = FakeUpstream(rules=ModelRules(window_tokens=12_000))
+    async with fake(upstreams) as server, serving(tmp_path, server, config=config(server.url)) as at:
+        for turns, effort in [*((n, "low") for n in range(2, 20)), (20, "max")]:
+            asked = {**claude_code(turns, 400), "output_config": {"effort": "high"}}
+            asked["messages"].insert(3, {"role": "system", "content": [], "output_config": {"effort": "low"}})
+            if effort == "max":
+                told = {"role": "system", "content": "Think.", "output_config": {"effort": "max"}}
+                asked["messages"].insert(-1, told)
+            status, headers, got = await posted(at, MESSAGES, msgspec.json.encode(asked))
+            assert status == 200, got
+            sent = msgspec.json.decode(server.received[-1].body)
+            expected = effort if headers["x-perdure-mode"] == "view" else "high"  # else the client's own bytes say it
+            assert sent["output_config"] == {"effort": expected}
+        assert headers["x-perdure-mode"] == "view"
+        assert at.metric("perdure_compactions_total", trigger="auto", strategy="ledger") > 1
+        assert not upstreams.statistics.violations

@@ -14,7 +14,7 @@ from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 
 FACT = "The name of the heron is Esmeralda-4711."
-CALLS = 150
+CALLS = 260
 CLIENTS_THAT_CODE = [client for client in CLIENTS if client.name.startswith(("claude", "codex"))]
 
 

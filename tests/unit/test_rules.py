@@ -471,6 +471,17 @@ def test_a_system_message_never_stands_between_call_and_result() -> None:
     assert check_anthropic(allowed, model_rules=ModelRules(system_messages=False))[0].rule == "system_message"
 
 
+def test_a_system_message_that_only_sets_the_effort_says_nothing_and_stands_anywhere() -> None:
+    """GW-7: Claude Code sends one behind its own compaction; one without words and without effort is refused."""
+    effort = {"role": "system", "content": [], "output_config": {"effort": "low"}}
+    assert check_anthropic(body(user(t("a")), assistant(t("b")), effort, user(t("c")))) == []
+    assert check_anthropic(body(user(t("a")), effort, user(t("b")))) == []
+    empty = check_anthropic(body(user(t("a")), {**effort, "output_config": {}}))
+    assert [violation.rule for violation in empty] == ["empty_content"]
+    beside = check_anthropic(body(user(t("a")), assistant(t("b")), effort, system("s"), user(t("c"))))
+    assert "system_message" in [violation.rule for violation in beside]
+
+
 def test_media_limit_follows_the_window() -> None:
     assert ModelRules().media_limit == 100
     assert ModelRules(window_tokens=1_000_000).media_limit == 600

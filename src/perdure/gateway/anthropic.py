@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ _MARKED_MESSAGES = 4  # a client marks the end of its history, and where the las
 _MARK = b'"ephemeral"'  # in whatever asks for a breakpoint
 _BREAKPOINT = re.compile(rb'(?:"cache_control"\s*:\s*|\A)(\{[^{}]*"ephemeral"[^{}]*\})')
 _HOUR = re.compile(rb'"ttl"\s*:\s*"1h"')
+_OUTPUT_CONFIG = b'"output_config"'
 _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -52,6 +54,14 @@ class _MessageFields(msgspec.Struct):
 
 _MESSAGE = msgspec.json.Decoder(_MessageFields)
 _READ = frozenset(_MessageFields.__struct_fields__)
+
+
+class _SystemMessage(msgspec.Struct):
+    role: str
+    output_config: dict[str, Any] = {}
+
+
+_SYSTEM_MESSAGE = msgspec.json.Decoder(_SystemMessage)
 
 
 class _ToolFields(msgspec.Struct):
@@ -107,6 +117,8 @@ class AnthropicProtocol:
         asked = incoming.value("max_tokens")
         if most_tokens is not None and isinstance(asked, int):
             head["max_tokens"] = min(asked, most_tokens)
+        if (effort := _effort(incoming)) is not None:
+            head["output_config"] = {**(incoming.value("output_config") or {}), "effort": effort}
         return head
 
     def answered(self, reply: Reply) -> list[SaidMessage]:
@@ -174,6 +186,23 @@ def _longest(*raws: msgspec.Raw | None) -> CacheTtl | None:
     if not asked:
         return None
     return "1h" if any(_HOUR.search(one) for one in asked) else "5m"
+
+
+def _effort(incoming: ClientRequest) -> Any | None:
+    """The effort that holds by the last system message that sets one; None where none does.
+
+    A view says it for the whole request: the message may have left with what was compacted, and one that says nothing
+    else has no place in it.
+    """
+    if incoming.body.count(_OUTPUT_CONFIG) == ("output_config" in incoming.fields):
+        return None
+    for raw in reversed(incoming.history):
+        if _OUTPUT_CONFIG in bytes(raw):
+            with suppress(*UNREADABLE):
+                said = _SYSTEM_MESSAGE.decode(raw)
+                if said.role == "system" and "effort" in said.output_config:
+                    return said.output_config["effort"]
+    return None
 
 
 def _read(raw: msgspec.Raw) -> _MessageFields:

@@ -276,5 +276,5 @@ def _message_findings(message: Mapping[str, Any], rules: ModelRules) -> Iterator
         yield BlockViolation("message_shape", "content", "Field required")
     elif not isinstance(content, str | list):
         yield BlockViolation("message_shape", "content", "Input should be a valid string or list")
-    elif not content:
+    elif not (content or (role == "system" and message.get("output_config"))):  # which only sets the effort
         yield BlockViolation("empty_content", "", f"{role} messages must have non-empty content")

@@ -99,6 +99,8 @@ def _system_messages(turns: Sequence[RoleTurn], rules: ModelRules) -> Iterator[V
         before = turns[at - 1] if at else None
         if not rules.system_messages:
             yield Violation("system_message", turn.path, "role 'system' is not supported on this model")
+        elif not any(message.blocks for _, message in turn.members):
+            continue  # what only sets the effort stands anywhere
         elif before is None or not (before.role == "user" or before.last_kind in SERVER_RESULTS):
             said = "a system message must directly follow a user message or a server tool result"
             yield Violation("system_message", turn.path, f"{turn.path}: {said}")
