@@ -6,7 +6,7 @@ Each client is installed from its registry into `build/clients` at the version w
 of its own, and is told one thing: its base URL. The model behind the gateway is the fake one, with every rule of the
 real API on; it makes the client run a command that prints a long file, once for each file, until there are none left.
 Printed for each client: calls it was answered, errors it saw, violations upstream, moves of the prefix (and how many
-of them the gateway announced), compactions, and what `perdure sessions` shows.
+of them nobody had announced), compactions, and what `perdure sessions --gateway` shows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from perdure.gateway.config import WIRES
-from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, thinking, tool_use
 from perdure.testing.request import DecodedRequest
 from perdure.testing.upstream import UpstreamReply
 
@@ -51,12 +51,15 @@ _COMPLETE = ".complete"  # an installation that came to its end
 
 
 class Worker(FakeUpstream):
-    """Lets the client run one command after the other; whoever offers no tool that runs commands gets a word."""
+    """Lets the client run one command after the other; whoever offers no tool that runs commands gets a word.
 
-    def __init__(self, calls: int, window: int, ending: str | None) -> None:
+    `ending`: the command that ends a task. `thinks`: with a thought before each command.
+    """
+
+    def __init__(self, calls: int, window: int, ending: str | None = None, *, thinks: bool = False) -> None:
         # Merged roles are what some compatible servers demand; clients that say two things in a row fail there alone.
         super().__init__(rules=ModelRules(window_tokens=window, max_output_tokens=128_000), strict=False)
-        self.calls, self.ending = calls, ending
+        self.calls, self.ending, self.thinks = calls, ending, thinks
         self.made: Counter[str] = Counter()  # by conversation
 
     def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
@@ -64,10 +67,11 @@ class Worker(FakeUpstream):
         run, number = _runner(request.tools), self.made[_conversation(request)]
         if run is None:
             return say(f"I am done with this: part {number}.")
+        thoughts = [thinking(f"{self.calls - number} parts are left.")] if self.thinks else []
         if number < self.calls:
-            return say(f"Now part {number}.", run(f"cat part_{number:03}.txt"))
-        said = "I am done: all parts are read."
-        return say(said) if self.ending is None else say(said, run(self.ending))
+            return say(*thoughts, f"Now part {number}.", run(f"cat part_{number:03}.txt"))
+        ending = [] if self.ending is None else [run(self.ending)]
+        return say(*thoughts, "I am done: all parts are read.", *ending)
 
     def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
         """Conversations are told apart by what they are, since not every client says which it is."""
@@ -282,10 +286,10 @@ class Outcome:
     calls: int
     answers: dict[str, int]  # by the class of their status, as the client got them
     is_done: bool
-    upstream: FakeUpstream
-    announced: int
+    upstream: Worker
+    announced: int  # moves of the prefix
     compactions: int
-    shown: str
+    sessions: list[str]
     seconds: float
     said: str
 
@@ -295,18 +299,24 @@ class Outcome:
         return sum(count for kind, count in self.answers.items() if kind != "2xx")
 
     @property
+    def unannounced(self) -> int:
+        """How many moves of the prefix were neither announced nor the client's own, who began a new history."""
+        own = len(self.sessions) - len(self.upstream.made)
+        return max(0, len(self.upstream.statistics.prefix_moves) - self.announced - own)
+
+    @property
     def is_held(self) -> bool:
-        """Whether the client came to its end, and nobody saw an error."""
-        return self.is_done and not self.errors and not self.upstream.statistics.violations
+        """Whether the client came to its end, nobody saw an error, and no prefix moved unannounced."""
+        return self.is_done and not (self.errors or self.upstream.statistics.violations or self.unannounced)
 
     def row(self) -> str:
         statistics = self.upstream.statistics
-        moves = f"{len(statistics.prefix_moves)} ({self.announced})"
+        moves = f"{len(statistics.prefix_moves)} ({self.unannounced})"
         done = "yes" if self.is_done else "no"
         return (
             f"{self.client.name:<24} {self.client.wire:<10} {self.calls:>5} {done:>5} {self.errors:>7} "
             f"{sum(statistics.violations.values()):>11} {moves:>10} {self.compactions:>12} {self.seconds:>8.0f}  "
-            f"{self.shown}"
+            f"{len(self.sessions)}: {', '.join(dict.fromkeys(self.sessions))[:80]}"
         )
 
 
@@ -400,31 +410,60 @@ class ClientHome:
         return text
 
 
-async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outcome:
-    """Let a client do its work, in folders of its own."""
-    worker = Worker(calls, window, client.ending)
-    began = time.monotonic()
-    async with FakeServer(worker, keeps_requests=False) as fake:
+@dataclass(frozen=True)
+class ClientAtWork:
+    """A client before the gateway, and the upstream behind it."""
+
+    home: ClientHome
+    gateway: ServedGateway
+    upstream: FakeServer
+    folder: Path  # of the gateway
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What the gateway told of one kind so far."""
+        decoded = map(msgspec.json.decode, self.gateway.events.read_bytes().splitlines())
+        return [event for event in decoded if event["event"] == name]
+
+    def sessions(self) -> list[str]:
+        """What `perdure sessions --gateway` calls the sessions of all clients."""
+        command = [sys.executable, "-m", "perdure", "sessions", "--gateway", "--json"]
+        environ = {**os.environ, "PERDURE_HOME": str(self.folder)}
+        done = subprocess.run(command, capture_output=True, env=environ, check=True)
+        shown = map(msgspec.json.decode, done.stdout.splitlines())
+        return [str(session["title"] or session["last_prompt"])[:60] for session in shown]
+
+
+@contextlib.asynccontextmanager
+async def at_work(
+    client: RealClient, worker: Worker, window: int, folder: Path, *, files: int, keeps_requests: bool = True
+) -> AsyncIterator[ClientAtWork]:
+    """A client with a project of so many files, the gateway, and the model behind it; the client isn't started yet."""
+    async with FakeServer(worker, keeps_requests=keeps_requests) as fake:
         with gateway(fake.url, window, folder / "perdure") as served:
             home = ClientHome(client, folder, served.url)
-            home.begin(calls)
-            said = ""
-            for argv in (*client.before, client.argv):
-                said = await home.run(argv)
-            (folder / "said.txt").write_text(said)
-            answers = await asyncio.to_thread(_answers, served.url)
-        lines = served.events.read_bytes().splitlines() if served.events.exists() else []
-    kinds = Counter(msgspec.json.decode(line)["event"] for line in lines)
-    titles = sessions(folder / "perdure")
+            home.begin(files)
+            yield ClientAtWork(home, served, fake, folder / "perdure")
+
+
+async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outcome:
+    """Let a client do its work, in folders of its own."""
+    worker = Worker(calls, window, client.ending, thinks=client.wire == "Responses")
+    began = time.monotonic()
+    async with at_work(client, worker, window, folder, files=calls, keeps_requests=False) as at:
+        said = ""
+        for argv in (*client.before, client.argv):
+            said = await at.home.run(argv)
+        (folder / "said.txt").write_text(said)
+        answers = await asyncio.to_thread(_answers, at.gateway.url)
     return Outcome(
         client,
         worker.statistics.answered,
         answers,
         calls <= max(worker.made.values(), default=0) and "done" in said.lower(),
         worker,
-        kinds["PrefixMoved"],
-        kinds["CompactionDone"],
-        f"{len(titles)}: {', '.join(dict.fromkeys(titles))[:80]}",
+        len(at.events("PrefixMoved")),
+        len(at.events("CompactionDone")),
+        at.sessions(),
         time.monotonic() - began,
         said,
     )
@@ -436,22 +475,6 @@ def _answers(url: str) -> dict[str, int]:
         lines = answer.read().decode().splitlines()
     found = re.findall(r'^perdure_answers_total\{status="(\dxx)"\} ([\d.]+)', "\n".join(lines), re.MULTILINE)
     return {kind: int(float(count)) for kind, count in found}
-
-
-def sessions(home: Path) -> list[str]:
-    """What `perdure sessions` calls the sessions of all clients."""
-    shown: list[str] = []
-    for tenant in sorted((home / "gateway" / "tenants").glob("*")):
-        command = [sys.executable, "-m", "perdure", "sessions", "--json"]
-        environ = {**os.environ, "PERDURE_HOME": str(tenant)}
-        done = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
-        shown += [str(line.get("title") or line.get("last_prompt"))[:60] for line in _objects(done.stdout)]
-    return shown
-
-
-def _objects(output: str) -> list[dict[str, Any]]:
-    decoded = [json.loads(line) for line in output.splitlines() if line.strip()]
-    return decoded[0].get("sessions", decoded) if len(decoded) == 1 and isinstance(decoded[0], dict) else decoded
 
 
 def main() -> int:
