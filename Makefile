@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients live crossing attack chaos scenes lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough clients adapters live crossing attack chaos scenes lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ house: $(STAMP) ## the package in figures: size, repeated names, files that a tu
 
 clients: $(STAMP) ## real coding agents and frameworks through the gateway, installed from npm and PyPI (ARGS='codex --calls 20')
 	$(BIN)/python bench/clients.py $(ARGS)
+
+adapters: $(STAMP) ## the adapters of frameworks in environments of their own, installed from PyPI (800 MB at first)
+	$(BIN)/python bench/clients.py --frameworks
+	$(BIN)/python -m pytest -rs tests/e2e/test_real_claude_agent_sdk.py tests/e2e/test_real_hermes.py \
+		tests/e2e/test_real_litellm.py $(ARGS)
 
 live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)
 	$(BIN)/python -m bench.live $(ARGS)

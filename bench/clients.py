@@ -158,6 +158,8 @@ env_key = "OPENAI_API_KEY"
 wire_api = "responses"
 """
 
+LIBRARY = ("msgspec", "google-re2", "pyyaml")  # what Perdure needs in an environment to run there from its sources
+
 CLIENTS = [
     RealClient(
         "claude-code", "Messages", "@anthropic-ai/claude-code", "2.1.330",
@@ -224,7 +226,7 @@ CLIENTS = [
              ("openai-responses:bench",), ()),
             ("openai-agents", "Chat", "openai-agents", "0.24.0", "openai_agents_agent.py", ("chat_completions",), ()),
             ("openai-agents", "Responses", "openai-agents", "0.24.0", "openai_agents_agent.py", ("responses",), ()),
-            ("litellm", "Chat", "litellm[proxy]", "1.106.2", "litellm_loop.py", (), ()),
+            ("litellm", "Chat", "litellm[proxy]", "1.106.2", "litellm_loop.py", (), LIBRARY),
         )
     ),
     *(
@@ -245,6 +247,12 @@ CLIENTS = [
         for host in ("Bedrock", "Mantle", "Vertex")
     ),
 ]  # fmt: skip
+
+# Frameworks whose adapters are tested in environments of their own: they are large, or pin what others need newer.
+FRAMEWORKS = [
+    RealClient("claude-agent-sdk", "Messages", "claude-agent-sdk", "0.2.187", (), registry="PyPI", beside=LIBRARY),
+    RealClient("hermes-agent", "Chat", "hermes-agent", "0.19.0", (), registry="PyPI", beside=LIBRARY),
+]
 
 
 def folder_of(client: RealClient) -> Path:
@@ -482,8 +490,13 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these clients (by the beginning of their name)")
     parser.add_argument("--calls", type=int, default=60)
     parser.add_argument("--window", type=int, default=60_000)
+    parser.add_argument("--frameworks", action="store_true", help="only install those of adapters")
     parser.add_argument("--keep", type=Path, help="keep homes, projects and what the clients said here")
     told = parser.parse_args()
+    if told.frameworks:
+        for client in (*FRAMEWORKS, next(one for one in CLIENTS if one.name == "litellm")):
+            install(client)
+        return 0
     print(f"{told.calls} calls of a tool, window {told.window:,}")
     print(
         f"{'client':<24} {'wire':<10} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} {'moves':>10} "

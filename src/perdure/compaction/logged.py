@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from perdure.compaction.ledger.memory import PackedLedger, pack_ledger
+from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_ledger
 from perdure.compaction.ledger.reader import index_of
+from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
 from perdure.compaction.plan import first_said
 from perdure.context.accounting import least_trust
 from perdure.context.passes import ATTACHMENT_CLEARED, cleared_text, stored, with_text
+from perdure.context.reminders import without_tags
 from perdure.context.state import LOGGED, to_checkpoint
 from perdure.context.view import ContextView, advance
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
+from perdure.memory.trust.secrets import redact
 from perdure.settings import Settings
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId
@@ -82,11 +85,7 @@ def _boundary(step: LoggedCompaction, summary: Message | None, settings: Setting
         results = [r.id for r in view.results.values() if view.items[r.position].message.id in kept]
         state = msgspec.structs.replace(view.state, held=None, requested=None)
         if settings is not None:
-            first = first_said(view)
-            memory = PackedLedger.of(state).memory(
-                index_of(view, settings).extracts(first, max(first, len(view.items)))
-            )
-            state = msgspec.structs.replace(state, ledger=pack_ledger(memory).encoded())
+            state = msgspec.structs.replace(state, ledger=pack_ledger(_memory(view, settings)).encoded())
         brought = {m.id: m for m in (*view.boundary.summary, *view.boundary.carried)} if view.boundary else {}
         return Compacted(
             id=step.message_id,
@@ -109,6 +108,23 @@ def _boundary(step: LoggedCompaction, summary: Message | None, settings: Setting
         )
 
     return made
+
+
+def record_of(view: ContextView, settings: Settings, budget_tokens: int, *, secret_key: bytes = b"") -> str:
+    """Our record of all that a view and the boundaries before it know of, to stand beside the log's own summary.
+
+    It says nothing about how what it names is had back, has no secrets (SEC-5), and nothing that reads as a request of
+    the system's (SEC-4).
+    """
+    record = render(_memory(view, settings), budget_tokens, RecordSurroundings(lead=HEAD)).text
+    return redact(without_tags(record), secret_key).text
+
+
+def _memory(view: ContextView, settings: Settings) -> LedgerMemory:
+    """What the ledger knows of everything up to now."""
+    first = first_said(view)
+    extracts = index_of(view, settings).extracts(first, max(first, len(view.items)))
+    return PackedLedger.of(view.state).memory(extracts)
 
 
 def _changes(view: ContextView, kept: tuple[MessageId, ...]) -> Iterator[BlockChange]:

@@ -10,6 +10,7 @@ from itertools import groupby
 import msgspec
 
 from perdure.compaction.logged import front_of, steps_of
+from perdure.context.passes import blob_id
 from perdure.engine.session import LiveSession, SessionPorts
 from perdure.errors import JournalError, PerdureError
 from perdure.logs.detect import read_recordings
@@ -59,17 +60,19 @@ async def import_recording(
     is_whole: bool = True,
     at: float | None = None,
     known: Sequence[Record] = (),
+    keeps_log: bool = True,
 ) -> ImportResult:
     """Say everything that was said. The note of its source comes last: with it, all is there.
 
     What the log's own system did to its context is done here as well, so that the view is the one that it had. `known`
     is what an earlier import of the same log left in the session: only what came after it is added. The same log, `at`
-    and header give the same journal to the byte, so that a damaged line can be had again (`lines_again`).
+    and header give the same journal to the byte, so that a damaged line can be had again (`lines_again`); but for a log
+    that isn't kept, as one that grows while it is followed.
     """
     at = session.ports.clock.now() if at is None else at
     if session.settings.redact_at_ingest:
         data = redact_log(data, session.ports.secret_key)
-    (blob,) = await session.ports.blobs.put((data,))
+    blob = (await session.ports.blobs.put((data,)))[0] if keeps_log else blob_id(data)
     # Its thinking stays where its own system kept it; what no longer holds goes with the first request of ours.
     with session.taken_for(dataclasses.replace(session.model, thinking_is_bound=False)):
         said = await _import_messages(session, recording, at, known)
@@ -80,7 +83,7 @@ async def import_recording(
         blob=blob,
         bytes=len(data),
         messages=said.count + said.before,
-        is_whole=is_whole,
+        is_whole=is_whole and keeps_log,
         at=at,
     )
     await session.record(Noted(kind=IMPORTED, data=msgspec.to_builtins(source)))

@@ -1,0 +1,202 @@
+"""The Claude Agent SDK itself, with the program that it brings along, and Perdure in it (LIB-4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.clients import KEY, WORDS
+from tests.environments import SCRIPTS, framework, needs, python
+
+from perdure.sync import Session
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
+from perdure.testing.request import DecodedRequest
+
+SDK = framework("claude-agent-sdk")
+pytestmark = [pytest.mark.e2e, needs(SDK), pytest.mark.timeout(400)]
+PARTS = 10
+CODE = "KX-4711-ZT"
+CRATE = "crate 217"
+ASKED = f"What is in {CRATE}?"
+RECALL = "mcp__perdure__recall"
+
+
+class Worker(FakeUpstream):
+    """Reads all parts, sums them up badly, and looks things up with our tools when it is asked."""
+
+    server: FakeServer
+
+    def __init__(self) -> None:
+        super().__init__(rules=ModelRules(window_tokens=200_000, max_output_tokens=128_000), strict=False)
+        self.parts = 0
+        self.answers: dict[str, Callable[[str], ScriptedAnswer | None]] = {}  # by words of the last prompt
+
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+        messages = json.loads(self.server.received[-1].body)["messages"]
+        prompts = [n for n, one in enumerate(messages) if one["role"] == "user" and "tool_result" not in str(one)]
+        asked, since = str(messages[prompts[-1]]), str(messages[prompts[-1] :])
+        for words, answer in self.answers.items():
+            if words in asked and (reply := answer(since)) is not None:
+                return reply
+        if "Read all" in asked and self.parts < PARTS:
+            self.parts += 1
+            command = {"command": f"cat part_{self.parts}.txt", "description": "Read a part"}
+            return say(f"Part {self.parts}.", tool_use("Bash", command))
+        return say("<summary>Some parts were read.</summary>")
+
+    def bodies(self) -> list[str]:
+        return [one.body.decode() for one in self.server.received]
+
+
+def looking_up(tool: str, arguments: dict[str, Any], done: str) -> Callable[[str], ScriptedAnswer | None]:
+    """Loads a tool, calls it, and says what it gave as soon as that has come."""
+
+    def answer(since: str) -> ScriptedAnswer | None:
+        if done in since:
+            return say(f"It is {done}.")
+        if "tool_reference" in since or "Loaded" in since or since.count("tool_result") >= 1:
+            return say(tool_use(tool, arguments)) if f"'name': '{tool}'" not in since else None
+        return say(tool_use("ToolSearch", {"query": f"select:{tool}", "max_results": 5}))
+
+    return answer
+
+
+async def agent(folder: Path, worker: Worker, home: str, *prompts: str) -> list[str]:
+    project = folder / "project"
+    if not project.exists():
+        project.mkdir()
+        chance = random.Random(3)
+        for number in range(1, PARTS + 1):
+            crates = [f"crate {100 * number + n}" for n in range(60)]
+            codes = [CODE if one == CRATE else f"KX-{chance.randrange(1000, 9999)}-QY" for one in crates]
+            lines = [
+                f"{' '.join(chance.choices(WORDS, k=8))} {crate} {code}"
+                for crate, code in zip(crates, codes, strict=True)
+            ]
+            (project / f"part_{number}.txt").write_text("\n".join(lines))
+    async with FakeServer(worker) as server:
+        worker.server = server
+        said = await python(
+            SDK,
+            str(SCRIPTS / "claude_agent_sdk_agent.py"),
+            home,
+            *prompts,
+            cwd=project,
+            HOME=str(folder),
+            CLAUDE_CONFIG_DIR=str(folder / "config"),
+            ANTHROPIC_BASE_URL=server.url,
+            ANTHROPIC_API_KEY=KEY,
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+            IS_SANDBOX="1",
+        )
+    assert not worker.statistics.violations, worker.statistics.violations
+    return said.splitlines()
+
+
+def test_the_store_keeps_every_contract_of_the_sdks_own_suite(tmp_path: Path) -> None:
+    """LIB-4: all 14 of them, none left out."""
+    script = """
+import itertools, anyio, sys
+from claude_agent_sdk.testing import run_session_store_conformance
+from perdure.integrations.claude_agent_sdk import PerdureSessionStore
+made = itertools.count()
+anyio.run(run_session_store_conformance, lambda: PerdureSessionStore(f"homes/{next(made)}"))
+print(next(made))
+"""
+    told = asyncio.run(python(SDK, "-c", script, cwd=tmp_path))
+    assert int(told) == 15, "a store for each contract, and one to look at"
+
+
+def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Path) -> None:
+    """LIB-4, RCL-3: what the summary lost is in the record, and the original behind it comes back through the tool."""
+    worker = Worker()
+    worker.answers[ASKED] = looking_up(RECALL, {"query": CRATE}, CODE)
+    home = tmp_path / "home"
+    said = asyncio.run(agent(tmp_path, worker, str(home), "Read all parts.", "/compact", ASKED))
+    assert said[-1] == f"ok: It is {CODE}."
+    behind = [body for body in worker.bodies() if "Some parts were read." in body and ASKED in body]
+    assert CODE not in behind[0], "nothing but recall could have given it"
+    assert "SessionStart hook additional context: Beside the summary" in behind[0]
+    assert "cat part_2.txt" in behind[0] and RECALL in behind[0]
+    assert "hook-" not in behind[0], "a longer one would be put into a file"
+    (kept,) = (home / "projects").glob("*/*")
+    with Session.open(kept.name, home=home, read_only=True) as session:
+        assert session.search(CRATE).hits
+
+
+def test_a_conversation_goes_on_from_our_store_alone(tmp_path: Path) -> None:
+    """LIB-4: the SDK's own transcripts are gone; what was said is in the request of the process that resumes."""
+    worker = Worker()
+    prompts = ("Read all parts.", "resume", "What now?")
+    asyncio.run(agent(tmp_path, worker, str(tmp_path / "home"), *prompts))
+    last = worker.bodies()[-1]
+    assert "What now?" in last and "Read all parts." in last and CODE in last
+    (session,) = (tmp_path / "home" / "transcripts").glob("*/*.jsonl")
+    ids = [uuid for line in session.read_text().splitlines() if (uuid := json.loads(line).get("uuid"))]
+    assert len(ids) == len(set(ids))
+
+
+def test_what_the_model_remembers_is_there_in_the_next_conversation(tmp_path: Path) -> None:
+    """LIB-4, MEM-7, MEM-10: the memory tool writes through the one writer: the user's word at once, others' waits."""
+    worker = Worker()
+    word = "Deploys go through the blue gate."
+    text = f"---\nname: {word}\ndescription: {word}\ntype: project\n---\n{word}\n"
+    create = {"command": "create", "path": "/memories/deploys.md", "file_text": text}
+    guess = {**create, "path": "/memories/guess.md", "file_text": text.replace("blue", "red")}
+    tool = "mcp__perdure__memory"
+    worker.answers["Remember"] = looking_up(tool, create, "created successfully")
+    worker.answers["Guess"] = looking_up(tool, guess, "waits for approval")
+    worker.answers["How are"] = looking_up(tool, {"command": "view", "path": "/memories/deploys.md"}, "the blue gate")
+    home = str(tmp_path / "home")
+    said = asyncio.run(agent(tmp_path, worker, home, f"Remember: {word}", "Guess."))
+    assert said == ["ok: It is created successfully.", "ok: It is waits for approval."]
+    assert asyncio.run(agent(tmp_path, worker, home, "How are deploys done?")) == ["ok: It is the blue gate."]
+
+
+def test_options_of_ones_own_stay_and_mistakes_are_said(tmp_path: Path) -> None:
+    """LIB-4, CLI-5: other hooks, servers, tools and stores are kept; a clash is one clear line."""
+    script = """
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, InMemorySessionStore
+from perdure.errors import BadSetting, SessionNotFound
+from perdure.integrations.claude_agent_sdk import PerdureMemory
+import anyio
+
+memory = PerdureMemory(".", home="home")
+mine, store = HookMatcher(hooks=[]), InMemorySessionStore()
+given = ClaudeAgentOptions(
+    allowed_tools=["Bash"], hooks={"PreCompact": [mine], "Stop": [mine]}, mcp_servers={"x": {"command": "x"}},
+    session_store=store, system_prompt="Be brief.",
+)
+made = memory.options(given)
+assert made.hooks["PreCompact"][0] is mine and len(made.hooks["PreCompact"]) == 2 and made.hooks["Stop"] == [mine]
+assert set(made.mcp_servers) == {"x", "perdure"} and made.session_store is store and made.system_prompt == "Be brief."
+assert made.allowed_tools == ["Bash", "mcp__perdure__recall", "mcp__perdure__memory"]
+assert given.hooks == {"PreCompact": [mine], "Stop": [mine]} and given.allowed_tools == ["Bash"], "untouched"
+assert memory.options().session_store is memory.store
+assert memory.options(ClaudeAgentOptions(enable_file_checkpointing=True)).session_store is None, "the SDK refuses both"
+for wrong in (made, ClaudeAgentOptions(mcp_servers="servers.json")):
+    try:
+        memory.options(wrong)
+    except BadSetting as e:
+        print(e)
+try:
+    anyio.run(memory.session)
+except SessionNotFound as e:
+    print(e)
+"""
+    told = asyncio.run(python(SDK, "-c", script, cwd=tmp_path)).splitlines()
+    assert len(told) == 3 and all("perdure" in line for line in told[:2]) and "has begun" in told[2]
+
+
+def test_a_hook_that_cannot_do_its_part_stops_nobody(tmp_path: Path) -> None:
+    """LIB-4: here the home is a file; the agent compacts and goes on, and the log says why there is no record."""
+    worker = Worker()
+    (tmp_path / "home").write_text("no folder")
+    said = asyncio.run(agent(tmp_path, worker, str(tmp_path / "home"), "Read all parts.", "/compact", "What now?"))
+    assert said[-1].startswith("ok:") and worker.parts == PARTS
+    assert any("SessionStart of the Claude Agent SDK" in line for line in said)
