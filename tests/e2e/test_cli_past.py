@@ -285,7 +285,7 @@ def test_an_import_that_fails_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("perdure.engine.imports.import_recording", fails)
+        patched.setattr("perdure.wiring.imports.import_recording", fails)
         assert main(["import", str(log)]) == 1
     assert not list((place / "home").rglob("journal.jsonl"))
     assert main(["import", str(log)]) == 0

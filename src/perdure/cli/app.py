@@ -174,7 +174,11 @@ def _open_missing() -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    """As Ctrl-C, which a running loop turns into a cancellation: what is half done is taken back."""
+    handle = signal.getsignal(signal.SIGINT)
+    if not callable(handle):  # Ctrl-C is ignored, as in the background
+        raise KeyboardInterrupt
+    handle(number, None)
 
 
 def _ended(error: BaseException, *, is_debugged: bool) -> int:

@@ -48,10 +48,10 @@ def live(
     How much is read and run again after the compactions in your logs, compared with as many calls right before them:
     agents repeat themselves without a compaction, too.
     """
-    from perdure.cli.opened import found_files
+    from perdure.adapters.logs import find_logs
     from perdure.lab.bench.rework import as_plain, measure
 
-    found, _ = found_files(files)
+    found = find_logs(files).paths
     if not found:
         note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
         raise typer.Exit(EXIT_NOT_FOUND)
@@ -137,7 +137,7 @@ def fidelity(
     """
 
     # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
-    from perdure.cli.opened import found_files
+    from perdure.adapters.logs import find_logs
     from perdure.lab.bench import fidelity, report
 
     gates = report.gates_of(gate)
@@ -146,7 +146,7 @@ def fidelity(
         raise BadSetting(f"--strategy {unknown[0]}: there are {', '.join(fidelity.STRATEGIES)}")
     if at not in (None, "cut", "boundary"):
         raise BadSetting(f"--at {at}: give cut or boundary")
-    found, _ = found_files(files)
+    found = find_logs(files).paths
     if not found:
         note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
         raise typer.Exit(EXIT_NOT_FOUND)

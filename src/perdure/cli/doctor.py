@@ -374,10 +374,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _leftovers(projects: Path) -> Iterator[Finding]:
-    """Sessions whose deletion, or whose making from another, was cut short."""
-    from perdure.adapters.journal.store import DRAFT
+    """Sessions whose deletion, or whose making from another or from a log, was cut short."""
+    from perdure.adapters.journal.store import UNFINISHED
 
-    for what, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
+    for what, pattern in UNFINISHED:
         for doomed in sorted(projects.glob(f"*/{pattern}")):
             yield Finding("leftovers", "note", f"{doomed}: what is left of {what}; it can be removed")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import (
     Json,
     SessionName,
@@ -22,11 +23,28 @@ from perdure.cli.arguments import (
     moment_since,
     short_name,
 )
-from perdure.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, iso, moment, note, out, out_json, plural, table
+from perdure.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    clean,
+    cut,
+    iso,
+    moment,
+    note,
+    out,
+    out_json,
+    plural,
+    short_path,
+    table,
+)
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from perdure.adapters.config import Config
+    from perdure.adapters.journal import SessionInfo
     from perdure.adapters.journal.search import StoreArchive
     from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
@@ -178,9 +196,10 @@ def search(
     found = anyio.run(lambda: archive.search(" ".join(query), limit=limit, sessions=sessions))
     if found.note:
         note(found.note)
+    about = _sessions_of(found.hits, config.home)
     if json:
         for rank, hit in enumerate(found.hits, 1):
-            out_json(_hit_data(rank, hit))
+            out_json(_hit_data(rank, hit, about[hit.session]))
         return
     if not found.hits:
         wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
@@ -190,7 +209,16 @@ def search(
     named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
     short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
     for rank, hit in enumerate(found.hits, 1):
-        _show_hit(rank, hit, short)
+        _show_hit(rank, hit, short, about[hit.session])
+
+
+def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[str, SessionInfo]:
+    """What is known about the sessions of some hits, by their ids."""
+    from perdure.adapters.journal import SessionStore
+    from perdure.adapters.journal.store import describe
+
+    store = SessionStore(home)
+    return {hit.session: describe(store.directory(hit.session, project=hit.project) / JOURNAL) for hit in hits}
 
 
 def _archive(
@@ -216,19 +244,21 @@ def _archive(
     return StoreArchive(home, slug), ()
 
 
-def _hit_data(rank: int, hit: Hit) -> dict[str, Any]:
+def _hit_data(rank: int, hit: Hit, about: SessionInfo) -> dict[str, Any]:
     from perdure.ports.session import SearchHit as Hit
 
     data = {name: getattr(hit, name) for name in Hit.__dataclass_fields__}
     data["at"] = iso(hit.at)
     data["also"] = [{"session": s, "id": i, "message": m} for s, i, m in hit.also]
-    return {"rank": rank, **data}
+    return {"rank": rank, **data, "title": about.title, "client": about.client}
 
 
-def _show_hit(rank: int, hit: Hit, short: dict[str, str]) -> None:
+def _show_hit(rank: int, hit: Hit, short: dict[str, str], about: SessionInfo) -> None:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
     when = f", {moment(hit.at)}" if hit.at is not None else ""
     out(f"{rank}. {short[hit.session]} {hit.id}")
+    named = (cut(about.title or about.last_prompt or "", 60), short_path(hit.project), about.client)
+    out(f"   {clean(', '.join(filter(None, named)))}")
     out(f"   {clean(who)}{when}, line {hit.line}")
     for line in hit.snippet.split("\n"):
         out(f"   | {clean(line)}")

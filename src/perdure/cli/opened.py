@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from perdure.adapters.config import Config
 
 
-_SUFFIXES = (".jsonl", ".json", ".traj")
-
-
 @dataclass(frozen=True, slots=True)
 class BoundarySeen:
     """A compaction in the history; `after` is how many messages were said before it."""
@@ -107,47 +104,6 @@ def is_log(reference: str) -> bool:
         return False
     with path.open("rb") as file:
         return detect(file.read(HEAD_BYTES), path.name) != "perdure"
-
-
-def found_files(paths: Sequence[Path]) -> tuple[list[Path], int]:
-    """The files named, and the logs in the folders named; and how many JSON files there hold something else."""
-    files: dict[Path, None] = {}
-    others = 0
-    for path in paths:
-        if not path.is_dir():
-            files[path] = None
-            continue
-        for found in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()):
-            if _is_something_else(found):
-                others += 1
-            else:
-                files[found] = None
-    return list(files), others
-
-
-def _is_something_else(path: Path) -> bool:
-    """Whether a file in a folder is good JSON, but of no log that is known: settings, data, an index."""
-    import msgspec
-
-    from perdure.logs.detect import HEAD_BYTES, detect
-
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            if not head.strip() or detect(head, path.name) is not None:
-                return False
-            data = head + file.read()
-    except OSError:
-        return False
-    if len(data) > len(head) and detect(data, path.name) is not None:
-        return False
-    for text in (data, data.split(b"\n", 1)[0]):
-        try:
-            msgspec.json.decode(text, type=msgspec.Raw)
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        return True
-    return False
 
 
 def _foreign(recording: Recording, name: str, config: Config) -> ReadSession:

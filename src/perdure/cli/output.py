@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -68,16 +68,21 @@ def is_fancy() -> bool:
     return is_terminal() and not os.environ.get("NO_COLOR")
 
 
-class Progress:
-    """One line on stderr that is written over; silent when nobody looks."""
+_BAR = 20
 
-    def __init__(self) -> None:
+
+class Progress:
+    """A bar on stderr that is written over; silent when nobody looks. `shown` writes the amounts, such as bytes."""
+
+    def __init__(self, shown: Callable[[int], str] = str) -> None:
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._width = 0
+        self._shown = shown
 
     def __call__(self, done: int, of: int, name: str) -> None:
         if self._is_shown and of > 1:
-            self._write(f"{done}/{of} {name}"[:100])
+            bar = ("#" * round(_BAR * min(done, of) / of)).ljust(_BAR, ".")
+            self._write(f"[{bar}] {self._shown(done)}/{self._shown(of)} {name}"[:100])
 
     def clear(self) -> None:
         """Take the line away, so that output can follow."""
@@ -237,6 +242,13 @@ def about(count: int, *, rounds: Literal["nearest", "up", "down"] = "nearest") -
 def usd(amount: float | None) -> str:
     """Dollars, or that the price isn't known."""
     return "unknown" if amount is None else f"${amount:,.2f}"
+
+
+def short_path(path: str) -> str:
+    """A path with the home directory as `~`, and its end where it is too long."""
+    own = str(Path.home())
+    text = clean(f"~{path[len(own) :]}" if path.startswith(own + "/") else path)
+    return text if len(text) <= 40 else "…" + text[-39:]
 
 
 def size(count: int) -> str:

@@ -78,8 +78,8 @@ def replay(
     As if they were live: shows when results are cleared and the context is compacted, what changes the cached prefix,
     and what it all costs.
     """
+    from perdure.adapters.logs import find_logs
     from perdure.adapters.providers.connect import OFFLINE, connect
-    from perdure.cli.opened import found_files
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.run import replay_files
 
@@ -87,7 +87,8 @@ def replay(
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
     config = configured(flags)
-    found, others = found_files(files)
+    logs = find_logs(files)
+    found = logs.paths
     asked = summarizer or OFFLINE
     connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs
     options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked, forks=forks)
@@ -108,12 +109,14 @@ def replay(
             _show_verdict(found_price, facts_of_all(results))
         elif found_price is not None:
             out_json({"verdict": found_price})
-    if others:
-        note(f"skipped {plural(others, 'JSON file')} without sessions")
+    for refused in logs.refused:
+        note(f"skipped: {clean(refused)}")
+    if logs.others:
+        note(f"skipped {plural(logs.others, 'JSON file')} without sessions")
     failed = [result for result in results if "error" in result]
     if failed and (len(results) > 1 or json):
         note(f"{len(failed)} of {len(results)} failed; each has its reason above")
-    raise typer.Exit(EXIT_FAILED if failed else EXIT_OK)
+    raise typer.Exit(EXIT_FAILED if failed or logs.refused else EXIT_OK)
 
 
 def _results(

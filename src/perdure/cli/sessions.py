@@ -11,7 +11,7 @@ import typer
 
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, SessionName, configured, examples, home, located, matching, moment_since
-from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, size, table
+from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, short_path, size, table
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def _list_clients(shown: Sequence[SessionInfo], short: Mapping[str, str], tenant
 
 
 def _list_own(shown: Sequence[SessionInfo], short: Mapping[str, str], numbers: Mapping[Path, int]) -> None:
+    has_clients = any(info.client for info in shown)  # imported from their logs
     rows = [
         (
             f"@{numbers[info.directory]}",
@@ -161,11 +162,13 @@ def _list_own(shown: Sequence[SessionInfo], short: Mapping[str, str], numbers: M
             info.messages,
             size(info.bytes),
             cut(info.title or info.last_prompt or info.problem or "", 60),
-            cut(_short(info.project), 40),
+            *([info.client or ""] if has_clients else []),
+            short_path(info.project),
         )
         for info in shown
     ]
-    table(("", "session", "last written", "messages", "size", "title or last prompt", "project"), rows)
+    client = ["client"] if has_clients else []
+    table(("", "session", "last written", "messages", "size", "title or last prompt", *client, "project"), rows)
 
 
 @app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
@@ -213,13 +216,6 @@ def _data(info: SessionInfo) -> dict[str, Any]:
         "directory": str(info.directory),
         "problem": info.problem,
     }
-
-
-def _short(project: str) -> str:
-    """A path with the home directory as `~`, and its end where it is too long."""
-    own = str(Path.home())
-    text = f"~{project[len(own) :]}" if project.startswith(own + "/") else project
-    return text if len(text) <= 40 else "…" + text[-39:]
 
 
 @app.command("rename", epilog=examples("perdure sessions rename @last 'The parser rewrite'"))

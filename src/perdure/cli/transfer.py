@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import os
-import re
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,37 +28,39 @@ from perdure.cli.output import (
     out,
     out_json,
     plural,
+    size,
 )
 from perdure.errors import BadSetting, ForeignFormat, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.adapters.logs import FoundLogs
     from perdure.cli.opened import ReadSession
-    from perdure.engine.imports import ImportResult
-    from perdure.engine.session import LiveSession
     from perdure.logs.export import ExportedBoundary
-    from perdure.logs.recording import Recording
     from perdure.memory.trust.secrets import RedactedJson
     from perdure.transcript.messages import MessageId
+    from perdure.wiring.imports import ImportedLog, LogImports
 
 
 app = family()
 FORMATS = ("claude-code", "markdown")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _SHOWN_SKIPPED = 3
-_OUTCOMES = ("imported", "updated", "imported before", "without a conversation", "failed")
+_OUTCOMES = ("imported", "updated", "imported before", "without a conversation", "skipped", "failed")
 
 
 @app.command(
     "import",
     epilog=examples(
+        "perdure import",
         "perdure import ~/.claude/projects",
-        "perdure import session.jsonl",
         "perdure import session.jsonl --project ~/src/api --as api",
     ),
 )
 def import_logs(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Logs of other agents, or folders of logs.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Logs, or folders of logs; without any, those of Claude Code and Codex."),
+    ] = None,
     *,
     project: Annotated[
         Path | None,
@@ -65,248 +68,143 @@ def import_logs(
     ] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="ID", help="The id that the session gets.")] = None,
     which: OneOfFile = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before importing what clients keep.")] = False,
     json: Json = False,
 ) -> None:
     """Turn logs of other agents into sessions.
 
     A session holds everything that was said, in its order; exporting an unchanged import gives the bytes of its log.
-    Of several logs, each session belongs to the folder that it was recorded in, where that still exists. What was
-    imported before is skipped, unless the log has grown. The exit code is 1 when a log can't be imported.
-    """
-    from perdure.adapters.journal import SessionStore
-    from perdure.cli.opened import found_files
-
-    config = configured()
-    is_one = len(files) == 1 and not files[0].is_dir()
-    if not is_one and (name is not None or which is not None):
-        raise BadSetting(f"{'--session' if name is None else '--as'} is about one log: name one file")
-    taken = {directory.name: directory for directory in SessionStore(config.home).directories()}
-    if is_one:
-        is_empty = True
-        for told in _imported(files[0], config, project or Path.cwd(), taken, name, which):
-            _show(told, is_json=json)
-            is_empty = False
-        if is_empty:
-            raise ForeignFormat(f"{files[0]}: nothing that was said in it")
-        return
-    found, others = found_files(files)
-    if not found:
-        raise SessionNotFound(f"{', '.join(map(str, files))}: there are no logs in it (*.jsonl, *.json, *.traj)")
-    outcomes = Counter(_each_imported(found, config, project, taken, is_json=json))
-    if json:
-        out_json({"total": {"files": len(found), **{name.replace(" ", "_"): outcomes[name] for name in _OUTCOMES}}})
-    else:
-        sums = ", ".join(f"{outcomes[name]:,} {name}" for name in _OUTCOMES if outcomes[name])
-        out(f"\n{plural(len(found), 'file')}: {sums}")
-    if others:
-        note(f"skipped {plural(others, 'JSON file')} without sessions")
-    raise typer.Exit(EXIT_FAILED if outcomes["failed"] else EXIT_OK)
-
-
-def _each_imported(
-    files: Sequence[Path], config: Config, project: Path | None, taken: dict[str, Path], *, is_json: bool
-) -> Iterator[str]:
-    """Import files one after another, and say what came of each session; none stops the rest. Gives the outcomes."""
-    progress = Progress()
-    for number, file in enumerate(files):
-        progress(number, len(files), str(file))
-        is_empty = True
-        try:
-            for told in _imported(file, config, project, taken):
-                progress.clear()
-                _show(told, is_json=is_json)
-                is_empty = False
-                yield _outcome(told)
-        except (PerdureError, OSError) as e:
-            progress.clear()
-            reason = str(e) if isinstance(e, PerdureError) else f"{file}: {e.strerror or e}"
-            out_json({"file": str(file), "error": reason}) if is_json else out(f"failed: {clean(reason)}")
-            yield "failed"
-            continue
-        if is_empty:
-            progress.clear()
-            why = f"{file}: nothing that was said in it"
-            out_json({"file": str(file), "skipped": why}) if is_json else out(f"skipped: {clean(why)}")
-            yield "without a conversation"
-    progress.clear()
-
-
-def _imported(
-    file: Path,
-    config: Config,
-    project: Path | None,
-    taken: dict[str, Path],
-    name: str | None = None,
-    which: str | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Import the sessions of a file, and tell of each. Without a `project`, they belong where they were recorded.
-
-    `taken` has the sessions that there are, by their ids; each new one is added.
+    Of several logs, each session belongs to the folder that it was recorded in. What was imported before is skipped,
+    and what a log has gained since is added. The exit code is 1 when a log can't be imported.
     """
     import anyio
 
-    from perdure.adapters.journal import SessionStore
-    from perdure.logs.detect import read_recordings
+    from perdure.adapters.logs import find_logs
+    from perdure.wiring.imports import LogImports
 
-    data = file.read_bytes()
-    found = [one for one in read_recordings(data, file.name) if one.messages]
-    wanted = [one for one in found if which is None or one.session == which]
-    if not wanted and which:
-        raise SessionNotFound(f"{file}: no session {which!r} in it; `perdure inspect` lists them")
-    if name is not None and len(wanted) > 1:
-        raise BadSetting(f"--as: {file} holds {plural(len(wanted), 'session')}; choose one with --session")
-    names = [name or _name(one) for one in wanted]
-    for number, (one, session) in enumerate(zip(wanted, names, strict=True)):
-        session = session if session not in names[:number] else f"{session}-{number + 1}"
-        folder = project or _recorded_in(one) or Path.cwd()
-        about = (config, folder, len(found) == 1)
-        if there := taken.get(session):
-            yield anyio.run(_again, file, data, one, there, about)
-        else:
-            yield anyio.run(_import, file, data, one, session, about)
-            taken[session] = SessionStore(config.home).directory(session, project=folder)
-
-
-def _recorded_in(recording: Recording) -> Path | None:
-    """The folder that a log was recorded in, if it is here and can be a project."""
-    from perdure.adapters.machine.repositories import is_no_project
-
-    folder = Path(recording.cwd or "")
-    if not folder.is_absolute() or not folder.is_dir() or is_no_project(os.path.realpath(folder)):
-        return None
-    return folder
-
-
-def _outcome(told: dict[str, Any]) -> str:
-    """Which of `_OUTCOMES` the import of a session had."""
-    if not told["is_there"]:
-        return "imported"
-    return "updated" if told["messages"] or told["restored"] else "imported before"
-
-
-def _show(told: dict[str, Any], *, is_json: bool) -> None:
-    if is_json:
-        out_json(told)
-    else:
-        out(clean(f"{told['session']}: {_what(told)}"))
-    for skipped in told["skipped"][:_SHOWN_SKIPPED]:
-        note(f"{told['file']}: {skipped}: left out")
-
-
-async def _import(
-    file: Path, data: bytes, recording: Recording, session: str, about: tuple[Config, Path, bool]
-) -> dict[str, Any]:
-    from perdure.adapters.journal import SessionStore
-    from perdure.engine.imports import import_recording
-    from perdure.wiring import SessionOptions, create_session
-
-    config, project, is_whole = about
-    # All of it is made durable at once: until then the file is there to begin again with.
-    parts = SessionOptions(settings=replace(config.settings, durability="process"))
-    opened = await create_session(config.home, project=project, session=session, source=str(file), parts=parts)
+    config = configured()
+    if files and len(files) == 1 and not files[0].is_dir():
+        imports, told = LogImports(config.home, config.settings, project or Path.cwd()), partial(_show, is_json=json)
+        if not anyio.run(partial(imports.take, files[0], told, name=name, which=which)):
+            raise ForeignFormat(f"{files[0]}: nothing that was said in it")
+        return
+    if name is not None or which is not None:
+        raise BadSetting(f"{'--session' if name is None else '--as'} is about one log: name one file")
+    found = find_logs(files) if files else _of_clients(is_asked=not (yes or json))
+    if not found.files and not found.refused:
+        raise SessionNotFound(f"{', '.join(map(str, files or ()))}: there are no logs in it (*.jsonl, *.json, *.traj)")
+    outcomes: Counter[str] = Counter()
+    for refused in found.refused:
+        outcomes["skipped"] += 1
+        out_json({"file": refused.split(": ")[0], "skipped": refused}) if json else out(f"skipped: {clean(refused)}")
+    started = time.monotonic()
     try:
-        done = await import_recording(opened, recording, data, file=file.name, is_whole=is_whole)
-        await _synced(opened)
-    except BaseException:
-        # Half an import is no session; the file is still there to begin again with.
-        with contextlib.suppress(PerdureError, OSError):
-            await opened.ports.journal.close()
-        with contextlib.suppress(PerdureError, OSError):
-            SessionStore(config.home).delete(session)
+        _import_each(found, LogImports(config.home, config.settings, project, has_many=True), outcomes, is_json=json)
+    except KeyboardInterrupt:
+        note("stopped: every session above is whole, and the same command goes on with the rest")
         raise
-    return _told(file, recording, session, done)
-
-
-async def _again(
-    file: Path, data: bytes, recording: Recording, directory: Path, about: tuple[Config, Path, bool]
-) -> dict[str, Any]:
-    """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
-    from perdure.adapters.journal import SessionStore
-    from perdure.adapters.journal.store import secret_key
-    from perdure.context.passes import blob_id
-    from perdure.engine.imports import ImportResult, import_recording, last_source, source_of
-    from perdure.memory.trust.secrets import redact_log
-    from perdure.transcript.messages import Message
-    from perdure.wiring import SessionOptions, open_session
-    from perdure.wiring.restoring import with_lines_of_source
-
-    config, _, is_whole = about
-    settings = replace(config.settings, durability="process")
-    store = SessionStore(config.home)
-    files, restored = await with_lines_of_source(store, await store.open(directory, durability="process"), settings)
-    try:
-        loaded = await files.journal.load(whole=True)
     finally:
-        await files.journal.close()
-    records = tuple(placed.record for placed in loaded.records)
-    before, source = last_source(records), source_of(records)
-    other = "--as gives the import another id"
-    said = {message.id for message in recording.messages}
-    is_more = any(isinstance(record, Message) and record.id.split("~")[0] not in said for record in records)
-    if before is None and loaded.header.source is not None:
-        cut = "is an unfinished import"
-        if is_more:  # deleting it would take what was said since
-            raise BadSetting(f"{file}: session {directory.name} {cut}, and has been continued since; {other}")
-        again = f"`perdure sessions delete {directory.name}`, and import again"
-        raise BadSetting(f"{file}: session {directory.name} {cut}: {again}; or {other}")
-    if before is None or (before.session, before.format) != (recording.session, recording.format):
-        raise BadSetting(f"{file}: there is already a session {directory.name}; {other}")
-    told = {"is_there": True, "restored": [one.line for one in restored]}
-    now = redact_log(data, secret_key(config.home)) if settings.redact_at_ingest else data
-    if blob_id(now) == before.blob:
-        return _told(file, recording, directory.name, ImportResult(0, before.blob, 0, ())) | told
-    if source is None:
-        raise BadSetting(f"{file}: session {directory.name} has been continued since it was imported; {other}")
-    if is_more:
-        raise BadSetting(f"{file}: session {directory.name} holds another log of that name; {other}")
-    opened = await open_session(config.home, directory, whole=True, parts=SessionOptions(settings=settings))
-    try:
-        done = await import_recording(
-            opened, recording, data, file=file.name, is_whole=is_whole, at=before.at, known=records
+        _show_sums(found, outcomes, time.monotonic() - started, is_json=json)
+    raise typer.Exit(EXIT_FAILED if outcomes["failed"] or outcomes["skipped"] else EXIT_OK)
+
+
+def _of_clients(*, is_asked: bool) -> FoundLogs:
+    """The logs that clients keep on this machine, said where; a person at a terminal is asked.
+
+    Raises:
+        SessionNotFound: No client keeps any here.
+    """
+    from perdure.adapters.logs import find_logs, places_of_clients
+
+    places = places_of_clients(os.environ, Path.home())
+    if not places:
+        raise SessionNotFound(
+            "no logs of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions) here: name a file or a folder"
         )
-    finally:
-        await _synced(opened)
-    return _told(file, recording, directory.name, done) | told
+    each = [(client, folder, find_logs([folder])) for client, folder in places]
+    for client, folder, logs in each:
+        note(f"{client}: {plural(len(logs.files), 'log')}, {size(logs.bytes)} in {folder}")
+    if is_asked and sys.stdin.isatty():
+        sys.stderr.write("Import them? They are only read. [Y/n] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+            raise typer.Exit(EXIT_OK)
+    return find_logs([folder for _, folder in places])
 
 
-async def _synced(session: LiveSession) -> None:
-    from perdure.adapters.journal import FileJournal
+def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], *, is_json: bool) -> None:
+    """Import files, the oldest first, and say what became of each session; none stops the rest."""
+    import anyio
 
-    journal = session.ports.journal
-    if isinstance(journal, FileJournal):
-        await journal.sync()
-    await session.close()
+    progress, done = Progress(size), 0
+    for file in sorted(found.files, key=lambda file: (file.mtime_ns, file.path)):
+        progress(done, found.bytes, file.path.name)
+        done += file.bytes
+        path, told = file.path, list(imports.unchanged(file))
+
+        def tell(one: ImportedLog, told: list[ImportedLog] = told) -> None:
+            told.append(one)
+            progress.clear()
+            if is_json or one.is_new:
+                _show(one, is_json=is_json)
+
+        try:
+            if told and is_json:
+                for one in told:
+                    _show(one, is_json=True)
+            if not told and not anyio.run(imports.take, path, tell):
+                outcomes["without a conversation"] += 1
+                _say(path, "skipped", f"{path}: nothing that was said in it", progress, is_json=is_json)
+        except (PerdureError, OSError) as e:
+            outcomes["failed"] += 1
+            reason = str(e) if isinstance(e, PerdureError) else f"{path}: {e.strerror or e}"
+            _say(path, "failed", reason, progress, is_json=is_json)
+        for one in told:
+            outcomes["imported before" if not one.is_new else "updated" if one.is_there else "imported"] += 1
+            outcomes["messages"] += one.messages
+    progress.clear()
 
 
-def _told(file: Path, recording: Recording, session: str, done: ImportResult) -> dict[str, Any]:
-    return {
-        "session": session,
-        "file": str(file),
-        "format": recording.format,
-        "messages": done.messages,
-        "blob": done.blob,
-        "renamed": done.renamed,
-        "skipped": list(done.skipped),
-        "problems": len(recording.problems),
-        "is_there": False,
-        "restored": [],
-    }
+def _say(file: Path, what: str, why: str, progress: Progress, *, is_json: bool) -> None:
+    """One line on a log that gave no session."""
+    progress.clear()
+    out_json({"file": str(file), "error" if what == "failed" else what: why}) if is_json else out(
+        f"{what}: {clean(why)}"
+    )
 
 
-def _what(told: dict[str, Any]) -> str:
-    mended = f"; {plural(len(told['restored']), 'damaged line')} restored" if told["restored"] else ""
-    log = f"{told['file']} ({told['format']})"
-    if not told["is_there"]:
-        return f"{plural(told['messages'], 'message')} imported from {log}"
-    if told["messages"]:
-        return f"{plural(told['messages'], 'new message')} added from {log}{mended}"
+def _show_sums(found: FoundLogs, outcomes: Counter[str], seconds: float, *, is_json: bool) -> None:
+    if is_json:
+        counted = {name.replace(" ", "_"): outcomes[name] for name in (*_OUTCOMES, "messages")}
+        out_json({"total": {"files": len(found.files), **counted, "bytes": found.bytes, "seconds": round(seconds, 1)}})
+        return
+    sums = ", ".join(f"{outcomes[name]:,} {name}" for name in _OUTCOMES if outcomes[name])
+    out(f"\n{plural(len(found.files), 'file')}: {sums}")
+    if found.others:
+        note(f"skipped {plural(found.others, 'JSON file')} without sessions")
+    if outcomes["imported"] or outcomes["updated"]:
+        said = f"{plural(outcomes['messages'], 'message')} of {size(found.bytes)} in {seconds:.0f} s"
+        note(f"{said}; `perdure search --all WORDS` finds what was said")
+
+
+def _show(told: ImportedLog, *, is_json: bool) -> None:
+    if is_json:
+        data = {field.name: getattr(told, field.name) for field in dataclasses.fields(told)}
+        out_json({**data, "file": str(told.file), "skipped": list(told.skipped), "restored": list(told.restored)})
+    else:
+        out(clean(f"{told.session}: {_what(told)}"))
+    for skipped in told.skipped[:_SHOWN_SKIPPED]:
+        note(f"{told.file}: {skipped}: left out")
+
+
+def _what(told: ImportedLog) -> str:
+    mended = f"; {plural(len(told.restored), 'damaged line')} restored" if told.restored else ""
+    log = f"{told.file} ({told.format})"
+    if not told.is_there:
+        return f"{plural(told.messages, 'message')} imported from {log}"
+    if told.messages:
+        return f"{plural(told.messages, 'new message')} added from {log}{mended}"
     return f"imported before, nothing new in {log}{mended or '; skipped'}"
-
-
-def _name(recording: Recording) -> str:
-    """The id that the recording has, as far as an id may look like that."""
-    name = _NOT_IN_IDS.sub("-", recording.session).strip("-_")[:120]
-    return name or "imported"
 
 
 @app.command(epilog=examples("perdure export @last -o session.jsonl", "perdure export 7k2q9x -o -"))

@@ -1,11 +1,15 @@
-"""A recording of another agent becomes a session, and its lines can be made again from its source (ENG-6, ENG-8)."""
+"""A recording of another agent becomes a session; which recording a session came from, and its lines once more
+(ENG-6, ENG-8).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Final
 
 import msgspec
 
@@ -21,6 +25,7 @@ from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId, Message, MessageId
 from perdure.transcript.records import IMPORTED, Compacted, Edit, Front, Header, Noted, Record, Titled
+from perdure.transcript.texts import first_words
 
 _AFTER = (Titled, Noted)  # records that change nothing of what was said
 
@@ -33,6 +38,19 @@ class ImportResult:
     blob: BlobId
     renamed: int
     skipped: tuple[str, ...]
+
+
+class LogStamp(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file was read, and how it was then: one that still is so brings nothing new.
+
+    `first` is the id of its first message where the log gives ids that no other log has: two logs that begin with the
+    same one are one conversation, written down twice.
+    """
+
+    path: str
+    bytes: int
+    mtime_ns: int
+    first: str | None = None
 
 
 class ImportSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +67,7 @@ class ImportSource(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     is_whole: bool = True
     at: float | None = None
+    stamp: LogStamp | msgspec.UnsetType = msgspec.UNSET
 
 
 async def import_recording(
@@ -61,6 +80,7 @@ async def import_recording(
     at: float | None = None,
     known: Sequence[Record] = (),
     keeps_log: bool = True,
+    stamp: LogStamp | msgspec.UnsetType = msgspec.UNSET,
 ) -> ImportResult:
     """Say everything that was said. The note of its source comes last: with it, all is there.
 
@@ -85,6 +105,7 @@ async def import_recording(
         messages=said.count + said.before,
         is_whole=is_whole and keeps_log,
         at=at,
+        stamp=stamp,
     )
     await session.record(Noted(kind=IMPORTED, data=msgspec.to_builtins(source)))
     return ImportResult(said.count, blob, said.renamed, tuple(said.skipped))
@@ -166,6 +187,59 @@ def last_source(records: Sequence[Record]) -> ImportSource | None:
     return None
 
 
+_UNIQUE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def first_id(recording: Recording) -> str | None:
+    """The id of what was said first, where it is one that no other log has."""
+    first = next(iter(recording.messages), None)
+    return first.id if first is not None and _UNIQUE.fullmatch(first.id) else None
+
+
+def is_held(recording: Recording, records: Sequence[Record]) -> bool:
+    """Whether records hold everything that was said in a recording: the same log, or a later copy of it."""
+    known = {record.id.split("~")[0]: record for record in records if isinstance(record, Message)}
+    return all(
+        (there := known.get(message.id)) is not None
+        and there.role == message.role
+        and message.at in (None, there.at)
+        and len(there.content) == len(message.content)
+        for message in recording.messages
+    )
+
+
+def is_beyond(records: Sequence[Record], recording: Recording) -> bool:
+    """Whether records hold anything that wasn't said in a recording."""
+    said = {message.id for message in recording.messages}
+    return any(isinstance(record, Message) and record.id.split("~")[0] not in said for record in records)
+
+
+_CLIENTS: Final[dict[str, str]] = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "swe-agent": "SWE-agent",
+    "mini-swe-agent": "mini-swe-agent",
+}
+_TITLED_BY = 12  # messages in which a person's first words are looked for
+SUB_AGENT: Final = "sub-agent"  # the tag of what a client's sub-agents said, in logs of their own
+
+
+def listed_as(recording: Recording, known: Titled) -> Titled | None:
+    """What listings call an import, where they don't yet: its title, its client, and whether a sub-agent said it.
+
+    A title that a person gave stays.
+    """
+    words = first_words(recording.messages[:_TITLED_BY])
+    title = recording.title or words
+    tags = (SUB_AGENT,) if recording.is_sub_agent else None
+    found = Titled(
+        title=title if known.title in (None, words) and title != known.title else None,
+        client=_CLIENTS.get(recording.format) if known.client is None else None,
+        tags=tags if known.tags is None else None,
+    )
+    return found if found != Titled() else None
+
+
 def source_of(records: tuple[Record, ...]) -> ImportSource | None:
     """Where a session was imported from; None when it wasn't, or when something was said or decided since."""
     at = next((n for n in range(len(records) - 1, -1, -1) if _is_source(records[n])), None)
@@ -200,8 +274,9 @@ async def lines_again(
         if not found:
             return None
         session = await LiveSession.load(replace(ports, journal=journal, calibrations=None), settings)
+        at = source.at or header.created
         await import_recording(
-            session, found[0], data, file=source.file, is_whole=source.is_whole, at=source.at or header.created
+            session, found[0], data, file=source.file, is_whole=source.is_whole, at=at, stamp=source.stamp
         )
         loaded = await journal.load(whole=True)
     except PerdureError:

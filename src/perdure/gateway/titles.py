@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 
 from perdure.context.view import ContextView
-from perdure.errors import MalformedBlock
-from perdure.transcript.blocks import Block, Text
-from perdure.transcript.messages import Message, is_of_person, spoken_text
+from perdure.transcript.blocks import Block
+from perdure.transcript.messages import Message
 from perdure.transcript.records import Titled
+from perdure.transcript.texts import first_words, texts_of
 
-TITLE_CHARS = 80
 NAMED_BY = 3  # answers; who has said nothing by then won't be known by it
 _FIRST = 6  # messages in which a person's first words are looked for
-_READ_CHARS = 100_000  # of each text
-_WORDS = re.compile(
-    r"<(task|user_query|user_message)>(.*?)</\1>", re.DOTALL
-)  # in which some clients wrap what was typed
-_NOT_SAID = ("# AGENTS.md instructions", "Caveat: The messages below")
 _FOLDER = re.compile(
     r"^\W*(?:primary |current )?working directory(?: is)?: *(?P<line>.+?)\s*$"
     r"|<cwd>(?P<element>[^<\n]+)</cwd>"
@@ -49,7 +42,7 @@ _CLIENTS = {
 def titled(view: ContextView, client: str) -> Titled | None:
     """What a conversation is known by, as far as it wasn't before; None when there is nothing more."""
     known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
-    title = _first_words(said) if known.title is None else None
+    title = first_words(said) if known.title is None else None
     folder = _folder(view, said) if known.folder is None else None
     name = client_name(client) or None if known.client is None else None
     return Titled(title=title, folder=folder, client=name) if title or folder or name else None
@@ -63,32 +56,13 @@ def client_name(agent: str) -> str:
     return agent
 
 
-def _first_words(messages: list[Message]) -> str | None:
-    for message in messages:
-        for text in _texts(message.blocks) if is_of_person(message) else ():
-            wrapped = _WORDS.search(text)
-            words = " ".join((wrapped[2] if wrapped else spoken_text(text)).split())
-            if words and not words.startswith(_NOT_SAID):
-                return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
-    return None
-
-
 def _folder(view: ContextView, messages: list[Message]) -> str | None:
     """Where the client says that it works."""
     blocks = (Block(bytes(raw)) for raw in view.front.system) if view.front else ()
     of_user = (block for message in messages if message.role == "user" for block in message.blocks)
-    for text in _texts((*blocks, *of_user)):
+    for text in texts_of((*blocks, *of_user)):
         for found in _FOLDER.finditer(text):
             path = str(next(filter(None, found.groups()))).strip().strip("`\"'")
             if _PATH.fullmatch(path) and path.isprintable():
                 return path
     return None
-
-
-def _texts(blocks: Iterable[Block]) -> Iterator[str]:
-    for block in blocks:
-        try:
-            if block.type == "text" and isinstance(value := block.value, Text):
-                yield value.text[:_READ_CHARS]
-        except MalformedBlock:
-            continue

@@ -587,8 +587,9 @@ class _ClaudeCodeReader:
         said = [s.message for s in self._steps if isinstance(s, RecordedMessage)]
         agents = {message.agent_id for message in said}
         session = next(iter(self._sessions), None) or stem(name)
-        steps = self._steps
+        steps, is_sub_agent = self._steps, False
         if len(agents) == 1 and (agent := agents.pop()) is not None:
+            is_sub_agent = True
             steps = [_as_main(step) for step in steps]
             session = stem(name) if agent == SIDECHAIN else f"agent-{agent}"
             said = [s.message for s in steps if isinstance(s, RecordedMessage)]
@@ -601,6 +602,7 @@ class _ClaudeCodeReader:
             title=self._titles.get("custom") or self._titles.get("ai") or self._titles.get("summary"),
             cwd=self._cwd,
             branch=self._branch,
+            is_sub_agent=is_sub_agent,
         )
 
 

@@ -83,6 +83,7 @@ class _CodexReader:
         self._window: int | None = None
         self._cwd: str | None = None
         self._branch: str | None = None
+        self._is_sub_agent = False
 
     def take(self, number: int, line: bytes) -> None:
         line = readable(line, number, self._problems)
@@ -115,7 +116,8 @@ class _CodexReader:
     def _meta(self, payload: Data) -> None:
         self._build.session = _string(payload, "id") or self._build.session
         self._cwd = _string(payload, "cwd") or self._cwd
-        git = payload.get("git")
+        source, git = payload.get("source"), payload.get("git")
+        self._is_sub_agent = isinstance(source, dict) and "subagent" in source
         self._branch = (_string(git, "branch") if isinstance(git, dict) else None) or self._branch
         base = payload.get("base_instructions") or payload.get("instructions")
         text = _string(base, "text") if isinstance(base, dict) else base
@@ -245,7 +247,13 @@ class _CodexReader:
             self._close_response(None)
 
     def recording(self) -> Recording:
-        return self._build.recording(model=self._model, window_tokens=self._window, cwd=self._cwd, branch=self._branch)
+        return self._build.recording(
+            model=self._model,
+            window_tokens=self._window,
+            cwd=self._cwd,
+            branch=self._branch,
+            is_sub_agent=self._is_sub_agent,
+        )
 
 
 def _string(data: Data, key: str) -> str | None:

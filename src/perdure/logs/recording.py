@@ -82,6 +82,7 @@ class Recording:
     title: str | None = None
     cwd: str | None = None
     branch: str | None = None
+    is_sub_agent: bool = False  # a log of its own that a sub-agent wrote
 
     @property
     def messages(self) -> tuple[Message, ...]:

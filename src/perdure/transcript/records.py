@@ -265,7 +265,7 @@ class Titled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     last_prompt: str | None = None
     branch: str | None = None
     messages: int | None = None
-    client: str | None = None  # of the gateway, which says so itself
+    client: str | None = None  # that talked to the gateway, or wrote the log that was imported
     folder: str | None = None  # where that client says it works; no path of this machine
 
 

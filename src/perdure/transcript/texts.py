@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,17 @@ import msgspec
 
 from perdure.errors import MalformedBlock
 from perdure.transcript.blocks import Block, Document, ServerToolUse, Text, Thinking, ToolResult, ToolUse
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import Message, is_of_person, spoken_text
 
 _DATA_KEYS = frozenset({"data", "signature", "encrypted_content", "encrypted_index", "type", "tool_use_id", "id"})
 _DATA_CHARS = 4_000  # a longer string without a single blank is data, not words
 _DEPTH = 40
+_TITLE_CHARS = 80
+_READ_CHARS = 100_000  # of each text in which a title is looked for
+_WORDS = re.compile(
+    r"<(task|user_query|user_message)>(.*?)</\1>", re.DOTALL
+)  # in which some clients wrap what was typed
+_NOT_SAID = ("# AGENTS.md instructions", "Caveat: The messages below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +128,24 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _leaves(inner, depth + 1)
     elif value is not None and not isinstance(value, dict | list):
         yield str(value)
+
+
+def first_words(messages: Iterable[Message]) -> str | None:
+    """The first real words of a person, as the title of a conversation that has no other; None when there are none."""
+    for message in messages:
+        for text in texts_of(message.blocks) if is_of_person(message) else ():
+            wrapped = _WORDS.search(text)
+            words = " ".join((wrapped[2] if wrapped else spoken_text(text)).split())
+            if words and not words.startswith(_NOT_SAID):
+                return words if len(words) <= _TITLE_CHARS else f"{words[: _TITLE_CHARS - 1].rstrip()}…"
+    return None
+
+
+def texts_of(blocks: Iterable[Block]) -> Iterator[str]:
+    """The texts of blocks, each as far as anybody would look; what can't be read is left out."""
+    for block in blocks:
+        try:
+            if block.type == "text" and isinstance(value := block.value, Text):
+                yield value.text[:_READ_CHARS]
+        except MalformedBlock:
+            continue

@@ -22,8 +22,8 @@ from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
 from perdure.adapters.journal.store import (
     BLOBS,
-    DRAFT,
     PROJECTS,
+    UNFINISHED,
     SessionStore,
     every_journal,
     homes_of,
@@ -123,7 +123,7 @@ class HomeCollection:
 
     def _leftovers(self, journals: list[Path]) -> Iterator[Unneeded]:
         for home in homes_of(self.home):
-            for why, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
+            for why, pattern in UNFINISHED:
                 for path in sorted((home / PROJECTS).glob(f"*/{pattern}")):
                     if self._is_old(path):
                         yield Unneeded(path, _freed_by(path), f"what is left of {why}")

@@ -259,14 +259,17 @@ class SessionStore:
         source: str | None = None,
         forked_from: str | None = None,
         durability: Durability = "commit",
+        is_draft: bool = False,
     ) -> SessionFiles:
-        """A new session of a project, locked for writing."""
+        """A new session of a project, locked for writing. A draft is none until `publish` makes it one."""
         real = await anyio.to_thread.run_sync(os.path.realpath, project)
         if not is_utf8(real):
             raise JournalError(
                 f"{name_for_people(real)}: the folder's name isn't UTF-8: rename it, or work in another one"
             )
         directory = self.directory(session, project=real)
+        if is_draft:
+            directory = directory.with_name(f"{IMPORT_DRAFT}{secrets.token_hex(8)}")
         header = Header(
             format=FORMAT,
             version=VERSION,
@@ -282,10 +285,27 @@ class SessionStore:
                 directory / JOURNAL, header, durability=durability, disk=self._disk, lock=lock
             )
         except BaseException:
-            self._abandon(directory)
+            if is_draft:  # also one that was made, of which nobody is told any more
+                shutil.rmtree(directory, ignore_errors=True)
+            else:
+                self._abandon(directory)
             lock.release()
             raise
         return SessionFiles(session, directory, journal, FileBlobs(directory / BLOBS, disk=self._disk))
+
+    async def publish(self, draft: SessionFiles) -> bool:
+        """Make a session of a draft that is closed: whole and durable from this moment on, and nothing before.
+
+        False where a session of that id was made in the meantime; the draft is still there then.
+        """
+        target = draft.directory.with_name(draft.id)
+        try:
+            await anyio.to_thread.run_sync(_move_into_place, draft.directory, target, self._disk)
+        except (OSError, JournalError) as e:
+            if target.exists():
+                return False
+            raise JournalError(f"{target}: {getattr(e, 'strerror', None) or e}: the session can't be made") from e
+        return True
 
     async def open(
         self,
@@ -509,6 +529,12 @@ def _folders(parent: Path) -> list[Path]:
 
 
 DRAFT = ".forking-"  # no session id, so a half made fork is never listed or opened
+IMPORT_DRAFT = ".importing-"  # nor is half an import
+UNFINISHED = (
+    ("a deleted session", ".deleted-*"),
+    ("a fork that was never finished", f"{DRAFT}*"),
+    ("an import that was never finished", f"{IMPORT_DRAFT}*"),
+)  # what stands beside sessions when a process was killed: what it is, and how it is called
 
 
 async def fork(
