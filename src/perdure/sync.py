@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perdure.context.accounting import Accounting
     from perdure.context.replies import Delta, Reply, WireProtocol
     from perdure.context.view import ContextView
+    from perdure.engine.follow import ShownHistory
     from perdure.engine.rewind import RewindResult, What
     from perdure.engine.session import Services
     from perdure.engine.tools import MemoryToolResult
@@ -244,6 +245,86 @@ class SyncSession(Blocking[SessionFace]):
             assert session.messages("openai")[-1] == {"role": "user", "content": "Hello"}
         """
         return self._now("Session.messages", self._inner.messages, format)
+
+    def follow(self, messages: Sequence[Any], *, usage: Usage | Mapping[str, Any] | None = None) -> None:
+        """Hear all that was said so far from whoever owns the history, such as the loop of a framework, each turn anew.
+
+        What is new is appended. A history that was edited or shortened is gone back in to where it still is what was
+        said; what leaves the context so can be recalled. `shown` then tells what the model is to see, or `prepare`
+        makes the request.
+
+        Args:
+            messages: the whole history: messages in Anthropic's words or OpenAI's, or items of the Responses API.
+                System messages at its beginning are the system prompt.
+            usage: of the last answer, as its API reported it, where the message itself doesn't have it.
+
+        Raises:
+            RecordRefused: no API would take one of the new messages.
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            history = [{"role": "user", "content": "Hello"}]
+            session.follow(history)
+            history += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "6 times 7?"}]
+            session.follow(history)
+            assert len(session.messages()) == 3
+        """
+        self._wait("Session.follow", self._inner.follow, messages, usage=usage)
+
+    def shown(self, format: WireProtocol = "anthropic") -> ShownHistory:
+        """Bring the context in shape, as `prepare` does, and tell what of the history that is followed the model sees.
+
+        Args:
+            format: in whose words what isn't as it was given is said.
+
+        Returns:
+            Its `data` are the messages for the model: the very objects that were given, as long as nothing of them is
+            changed. `messages` tells of each where in the history it stands.
+
+        Raises:
+            ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
+
+        Example:
+            history = [{"role": "user", "content": "Hello"}]
+            session.follow(history)
+            shown = session.shown("openai")
+            assert shown.data == history and not shown.is_changed
+        """
+        return self._wait("Session.shown", self._inner.shown, format)
+
+    def rebase(self, messages: Sequence[Any]) -> None:
+        """Hear that the owner of the history replaced all of it by what `shown` gave, so that it goes on from there.
+
+        Args:
+            messages: the history as it is now.
+
+        Raises:
+            RecordRefused: it isn't a list of messages.
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            session.follow([{"role": "user", "content": "Hello"}])
+            history = session.shown("openai").data
+            session.rebase(history)
+        """
+        self._wait("Session.rebase", self._inner.rebase, messages)
+
+    def refused(self, error: Exception | str) -> bool:
+        """Hear that the model refused a request, and compact if that was for its length.
+
+        Args:
+            error: what it said, which may tell the size of its window.
+
+        Returns:
+            Whether the context is smaller now, so that it is worth asking again.
+
+        Raises:
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            assert not session.refused("429 too many requests")
+        """
+        return self._wait("Session.refused", self._inner.refused, error)
 
     def prepare(self, protocol: WireProtocol = "anthropic", *, stream: bool = False) -> PreparedRequest:
         """Bring the context in shape for the next call of a model, compacted if it is time, and make the request.

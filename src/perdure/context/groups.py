@@ -340,12 +340,15 @@ def _interrupt(groups: list[MessageGroup]) -> None:
 def _sent(item: ViewItem) -> Iterator[tuple[int, Block]]:
     """The blocks that go into a request, with their index; the API refuses blank text and unsigned thinking."""
     for index, block in enumerate(item.shown):
-        if block is None or item.is_hidden:
-            continue
-        value = block.value
-        is_blank = isinstance(value, Text) and not value.text.strip()
-        if not is_blank and not (isinstance(value, Thinking) and not value.signature):
+        if block is not None and not item.is_hidden and is_sent(block):
             yield index, block
+
+
+def is_sent(block: Block) -> bool:
+    """Whether a block that is shown goes into a request."""
+    value = block.value
+    is_blank = isinstance(value, Text) and not value.text.strip()
+    return not is_blank and not (isinstance(value, Thinking) and not value.signature)
 
 
 def _part(block: Block, message: Message, position: int, index: int) -> WireBlock:

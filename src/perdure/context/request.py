@@ -31,7 +31,7 @@ from perdure.transcript.blocks import (
     encode,
     text_block,
 )
-from perdure.transcript.messages import Message, WireFields, call_id_as_said
+from perdure.transcript.messages import Message, ToolUseId, WireFields, call_id_as_said
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
     ITEM_MARK,
@@ -109,6 +109,22 @@ def messages_alone(messages: Sequence[Message], protocol: WireProtocol, *, is_st
     if protocol == "responses":
         return b",".join(item for before, group in pairwise(groups) for item in _items(group, before, is_stored))
     return b",".join(_chat_messages(group, before) for before, group in pairwise(groups))
+
+
+def group_data(
+    role: str, parts: Sequence[WireBlock], before: MessageGroup | None, protocol: WireProtocol
+) -> list[dict[str, Any]]:
+    """Some blocks of a group, which follow the group `before`, as plain data: the messages or items that say them."""
+    results = {ToolUseId(v.tool_use_id): p for p in parts if isinstance(v := Block(p.raw).value, ToolResult)}
+    group = MessageGroup(role, 0, [part for part in parts if part.kind != "tool_result"], results)
+    if protocol == "anthropic":
+        raws = b"[" + _plain(group) + b"]"
+    elif protocol == "responses":
+        raws = b"[" + b",".join(_items(group, before, True)) + b"]"
+    else:
+        raws = b"[" + _chat_messages(group, before) + b"]"
+    data: list[dict[str, Any]] = msgspec.json.decode(raws)
+    return data
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:

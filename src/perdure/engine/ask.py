@@ -475,11 +475,11 @@ async def apply(
         return None
     match remedy:
         case Correct():
-            await _learn(session, about, remedy.error)
+            await learn(session, about.id, remedy.error)
             useless = None
         case Compact():
             if remedy.error is not None:
-                await _learn(session, about, remedy.error)
+                await learn(session, about.id, remedy.error)
             useless = await shrink()
         case DropMedia():
             media = without_refused_media(session.view, request.groups, remedy.path)
@@ -506,17 +506,17 @@ async def _without_thinking(
     return None
 
 
-async def _learn(session: LiveSession, about: ModelInfo, error: PromptTooLong | OutputTooLong) -> None:
+async def learn(session: LiveSession, model: str, error: PromptTooLong | OutputTooLong) -> None:
     """Record what an error states of the window, of the size, and of answers (TOK-4, PRS-8)."""
     if isinstance(error, OutputTooLong):
         ratio = session.view.state.calibration.ratio
-        await session.record(Calibrated(model=about.id, ratio=ratio, output_tokens=error.maximum))
+        await session.record(Calibrated(model=model, ratio=ratio, output_tokens=error.maximum))
         return
     before = session.limits.window
-    learned = correction(session.view, session.facts(), error, about.id)
+    learned = correction(session.view, session.facts(), error, model)
     await session.record(learned)
     if learned.window_tokens:
-        session.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))
+        session.emit(WindowLearned(model, learned.window_tokens, before, error.reason))
 
 
 OFFLINE = "offline"  # the name of the model that says it is none

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from perdure.engine.session import LiveSession, Services
 from perdure.errors import (
@@ -31,7 +32,7 @@ from perdure.settings import Settings
 from perdure.transcript.blocks import ToolUse, check_front_written, check_written, raw_of
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
-from perdure.transcript.plain import openai_message
+from perdure.transcript.plain import openai_message, usage_of
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import answer_messages, is_item, message_of_items
 from perdure.wiring.parts import SessionOptions, background, memory_session
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
     from perdure.context.replies import Delta, Reply, WireProtocol
     from perdure.engine.background import Keepers
     from perdure.engine.compact import CompactionOutcome
+    from perdure.engine.follow import FollowedHistory, ShownHistory
     from perdure.engine.turn import PreparedRequest
     from perdure.ports.session import Model, SearchResults
+    from perdure.transcript.messages import Usage
 
 Said = str | Message | Mapping[str, Any]
 _NAMED = 3  # calls in a message
@@ -105,6 +108,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
     _keepers: Keepers | None = None
     _connected: dict[str, Model] = field(default_factory=dict)
     _task: int | None = None  # that uses it just now
+    _followed: FollowedHistory | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {len(self.view.items)} messages in view{', closed' if self.is_closed else ''}>"
@@ -316,6 +320,115 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         request = to_request(self.view, self.facts(), protocol=_protocol(format), groups=list(groups), marks={})
         found: list[dict[str, Any]] = PreparedRequest(request, 0).data["input" if format == "responses" else "messages"]
         return found
+
+    # --- a history that somebody else owns ---------------------------------------------------------------------------
+
+    async def follow(self, messages: Sequence[Any], *, usage: Usage | Mapping[str, Any] | None = None) -> None:
+        """Hear all that was said so far from whoever owns the history, such as the loop of a framework, each turn anew.
+
+        What is new is appended. A history that was edited or shortened is gone back in to where it still is what was
+        said; what leaves the context so can be recalled. `shown` then tells what the model is to see, or `prepare`
+        makes the request.
+
+        Args:
+            messages: the whole history: messages in Anthropic's words or OpenAI's, or items of the Responses API.
+                System messages at its beginning are the system prompt.
+            usage: of the last answer, as its API reported it, where the message itself doesn't have it.
+
+        Raises:
+            RecordRefused: no API would take one of the new messages.
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            history = [{"role": "user", "content": "Hello"}]
+            await session.follow(history)
+            history += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "6 times 7?"}]
+            await session.follow(history)
+            assert len(session.messages()) == 3
+        """
+        from perdure.face.following import read_history
+
+        async with self._used():
+            given = read_history(messages)
+            if given.system:
+                before = self.view.front or Front()
+                front = msgspec.structs.replace(before, system=Front(system=given.system).system)
+                if front != before:
+                    await self.record(front)
+            reported = None if usage is None else usage_of(usage)
+            await (await self._history()).follow(given.all, given.lead, given.messages, reported)
+
+    async def shown(self, format: WireProtocol = "anthropic") -> ShownHistory:
+        """Bring the context in shape, as `prepare` does, and tell what of the history that is followed the model sees.
+
+        Args:
+            format: in whose words what isn't as it was given is said.
+
+        Returns:
+            Its `data` are the messages for the model: the very objects that were given, as long as nothing of them is
+            changed. `messages` tells of each where in the history it stands.
+
+        Raises:
+            ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
+
+        Example:
+            history = [{"role": "user", "content": "Hello"}]
+            await session.follow(history)
+            shown = await session.shown("openai")
+            assert shown.data == history and not shown.is_changed
+        """
+        async with self._used():
+            return await (await self._history()).shown(_protocol(format))
+
+    async def rebase(self, messages: Sequence[Any]) -> None:
+        """Hear that the owner of the history replaced all of it by what `shown` gave, so that it goes on from there.
+
+        Args:
+            messages: the history as it is now.
+
+        Raises:
+            RecordRefused: it isn't a list of messages.
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            await session.follow([{"role": "user", "content": "Hello"}])
+            history = (await session.shown("openai")).data
+            await session.rebase(history)
+        """
+        from perdure.face.following import read_history
+
+        async with self._used():
+            given = read_history(messages)
+            await (await self._history()).rebase(given.all, given.lead, given.messages)
+
+    async def refused(self, error: Exception | str) -> bool:
+        """Hear that the model refused a request, and compact if that was for its length.
+
+        Args:
+            error: what it said, which may tell the size of its window.
+
+        Returns:
+            Whether the context is smaller now, so that it is worth asking again.
+
+        Raises:
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            assert not await session.refused("429 too many requests")
+        """
+        from perdure.context.failures import ErrorResponse, classify
+        from perdure.engine.follow import smaller_after
+
+        async with self._used():
+            known = error if isinstance(error, ModelError) else classify(ErrorResponse(status=400, message=str(error)))
+            return await smaller_after(self, known)
+
+    async def _history(self) -> FollowedHistory:
+        if self._followed is None:
+            from perdure.engine.follow import FollowedHistory
+
+            self._followed = await FollowedHistory.of(self)
+        return self._followed
 
     # --- asking a model -----------------------------------------------------------------------------------------------
 

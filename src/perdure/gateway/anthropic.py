@@ -21,11 +21,9 @@ from perdure.gateway.requests import (
     AnswerReader,
     CacheTtls,
     ClientRequest,
-    DigestLimits,
     ParsedBody,
     SaidMessage,
     Unmanageable,
-    digest,
     fields_of,
     is_call_of,
     list_of,
@@ -33,6 +31,7 @@ from perdure.gateway.requests import (
     unread_fields,
 )
 from perdure.transcript.blocks import Block, encode, text_block
+from perdure.transcript.history import DigestLimits, digest
 from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.records import Front
 

@@ -37,7 +37,7 @@ from perdure.gateway.conversations import Conversations
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.quotas import UsageBook
-from perdure.gateway.requests import ClientProtocol, DigestLimits
+from perdure.gateway.requests import ClientProtocol
 from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.gateway.turns import TurnMaker
@@ -46,6 +46,7 @@ from perdure.memory.instructions import InstructionPlaces
 from perdure.ports.memory import MemorySearch
 from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
+from perdure.transcript.history import DigestLimits
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import connect_models, project_memories
 

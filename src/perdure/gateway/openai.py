@@ -19,11 +19,9 @@ from perdure.gateway.requests import (
     AnswerReader,
     CacheTtls,
     ClientRequest,
-    DigestLimits,
     ParsedBody,
     SaidMessage,
     Unmanageable,
-    digest,
     fields_of,
     is_call_of,
     list_of,
@@ -31,6 +29,7 @@ from perdure.gateway.requests import (
     unread_fields,
 )
 from perdure.transcript.blocks import BLOCK_TYPES, Block, Text, block_of, encode, one_line, sendable_id, text_block
+from perdure.transcript.history import DigestLimits, message_digest
 from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.plain import image_of
 from perdure.transcript.records import Front
@@ -76,9 +75,7 @@ class OpenAIProtocol:
         return ClientRequest(body, fields, history, prefill, messages[:start], taken)
 
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
-        message = _message(raw)
-        role = message.role if message.wire is None else message.wire.role or message.role
-        return digest(role, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
+        return message_digest(_message(raw), limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
         return [_message(bytes(raw)) for raw in raws]

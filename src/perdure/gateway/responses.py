@@ -25,17 +25,16 @@ from perdure.gateway.requests import (
     AnswerReader,
     CacheTtls,
     ClientRequest,
-    DigestLimits,
     MessageSlices,
     ParsedBody,
     SaidMessage,
     Unmanageable,
-    digest,
     fields_of,
     is_call_of,
     list_of,
 )
 from perdure.transcript.blocks import Text, encode
+from perdure.transcript.history import DigestLimits, message_digest
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
@@ -107,9 +106,7 @@ class ResponsesProtocol:
         )
 
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
-        message = _message(raw)
-        speaker = "developer" if message.origin == "system" else message.role
-        return digest(speaker, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
+        return message_digest(_message(raw), limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
         return [_message(bytes(raw)) for raw in raws]

@@ -37,6 +37,7 @@ from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
+from perdure.transcript.history import HistoryPosition
 from perdure.transcript.messages import Message, MessageId, call_id_as_said
 from perdure.transcript.records import (
     Calibrated,
@@ -77,37 +78,6 @@ CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, link BLOB NOT NULL, cou
 """
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPosition:
-    """A place in a client's history: how many messages, the link there, and the last of them in the journal.
-
-    The journal has it as a cursor.
-    """
-
-    count: int
-    link: bytes
-    message: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
-
-    @classmethod
-    def of(cls, record: Record | None, name: str) -> HistoryPosition | None:
-        """The place that a record holds; None for one that isn't a cursor of that name, or no place."""
-        if not isinstance(record, Cursor) or record.name != name:
-            return None
-        count, _, link = (record.digest or "").partition(":")
-        try:
-            return cls(int(count), bytes.fromhex(link), record.message)
-        except ValueError:
-            return None
-
-    def cursor(self, name: str) -> Cursor:
-        """The place as a record."""
-        return Cursor(name=name, message=self.message, digest=f"{self.count}:{self.link.hex()}")
-
-    def is_on(self, links: Sequence[bytes]) -> bool:
-        """Whether a history comes by this place."""
-        return self.count < len(links) and links[self.count] == self.link
 
 
 def _is_ours(record: Record) -> bool:

@@ -7,7 +7,7 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -21,10 +21,10 @@ from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, output_tokens, to_request
 from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines, is_broken
-from perdure.context.view import ContextView, advance
+from perdure.context.view import advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
 from perdure.engine.compact import CompactionSuccess, compact, compact_reactively
-from perdure.engine.reminders import remind
+from perdure.engine.follow import in_answers, joining, say_on, with_own_ids
 from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
 from perdure.errors import CompactionRefused, ContextBlocked, ModelError
@@ -47,14 +47,9 @@ from perdure.gateway.requests import (
     ClientProtocol,
     ClientRequest,
     ConversationTurn,
-    DigestLimits,
-    LinkCache,
     MessageSlices,
     Unmanageable,
-    chain,
-    chain_seed,
     client_session,
-    digest,
     is_call_of,
     taken_apart,
 )
@@ -64,17 +59,23 @@ from perdure.gateway.sessions import (
     CLIENT,
     RECALLED,
     CachedSession,
-    HistoryPosition,
     TenantSessions,
     is_plain,
 )
 from perdure.gateway.titles import NAMED_BY, titled
 from perdure.transcript.blocks import Block
-from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
+from perdure.transcript.history import (
+    DigestLimits,
+    HistoryPosition,
+    LinkCache,
+    NotDigestible,
+    chain,
+    chain_seed,
+    digest,
+)
+from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of
 from perdure.transcript.records import Front, Worded
 from perdure.transcript.response_items import items_in_front, items_of, named_items
-
-_BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
 # How answers end whose calls are whole; some servers don't tell a call from the end.
 _CALLS_STAND = ("tool_use", "end_turn", "stop_sequence")
@@ -223,7 +224,11 @@ class TurnMaker:
         known = list(taken.links[: len(history) + 1]) if taken else []
         known = known if known[:1] == [start] else [start]
         new = history[len(known) - 1 :]
-        return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: who.side.digest(raw, self._limits))]
+        try:
+            read = partial(_digest, who.side, new, self._limits)
+            return [*known[:-1], *self._known.chain(known[-1], new, read)]
+        except NotDigestible as e:
+            raise Unmanageable(str(e)) from None
 
     async def begin(self, who: Requester, body: bytes) -> GatewayTurn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
@@ -353,7 +358,7 @@ class TurnMaker:
         async with held.lock:
             ids = held.session.view.call_ids()
             for message in turn.said:
-                _with_own_ids(message, ids)
+                with_own_ids(message, ids)
             part = ResponseId(f"{reply.response}-{len(turn.replies) + 1}")
             answer = _answer(turn, reply, ids, part)
             mine = [use for message in answer for use in message.tool_uses if use.name == turn.ours]
@@ -403,7 +408,7 @@ class TurnMaker:
                 if held.head != turn.asked:
                     return "overtaken"
                 ids = held.session.view.call_ids()
-                messages = [_with_own_ids(message, ids) for message in turn.said]
+                messages = [with_own_ids(message, ids) for message in turn.said]
                 known_as = (*turn.replies, reply)[0].response  # the client has the id of the first part
                 messages += [message for one in last for message in _answer(turn, one, ids, known_as)]
                 messages[-1] = msgspec.structs.replace(messages[-1], response_id=known_as or None)
@@ -474,21 +479,15 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     new = _unsaid(incoming, held, links)
     if not new:
         return
-    messages: list[Message] = []
-    ids = held.session.view.call_ids()
-    for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
-        identity = MessageId(session.ports.ids.new("message"))
-        messages.append(msgspec.structs.replace(_with_own_ids(message, ids), id=identity))
-    messages = in_answers(messages, session.view)
+    messages = joining(session, await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)))
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
-    now = 0
-    if session.view.items:
-        now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
-        await _appended(who, held, messages[:now], links)
-    await remind(session, "before")
-    await _appended(who, held, messages[now:], links)
+    await say_on(session, messages, links[start + 1 :], held.head, CLIENT, lambda head: who.sessions.moved(held, head))
     who.sessions.enter(held, enumerate(links[start + 1 :], start + 1))
+
+
+def _digest(side: ClientProtocol, raws: Sequence[msgspec.Raw], limits: DigestLimits, number: int) -> bytes:
+    return side.digest(bytes(raws[number]), limits)
 
 
 def _unsaid(incoming: ClientRequest, held: CachedSession, links: Sequence[bytes]) -> Sequence[msgspec.Raw]:
@@ -499,46 +498,6 @@ def _unsaid(incoming: ClientRequest, held: CachedSession, links: Sequence[bytes]
     return incoming.history[held.head.count - before :]
 
 
-def in_answers(messages: Sequence[Message], view: ContextView) -> list[Message]:
-    """The messages with those of one answer known as such: a client may say each item of it as a message of its own,
-    and calls that were made at once have to be answered at once (GW-6)."""
-    found: list[Message] = []
-    for message in messages:
-        before = found[-1] if found else view.items[-1].message if view.items else None
-        if message.role == "assistant" and before is not None and before.role == "assistant":
-            response = before.response_id
-            if response is None and found:
-                response = ResponseId(f"of {before.id}")
-                found[-1] = msgspec.structs.replace(before, response_id=response)
-            message = msgspec.structs.replace(message, response_id=response)
-        found.append(message)
-    return found
-
-
-async def _appended(who: Requester, held: CachedSession, messages: Sequence[Message], links: list[bytes]) -> None:
-    """Messages of the client and their cursors, in one transaction; the session's head moves with them.
-
-    A long history comes in several, between which others have their turn (GW-3): each of them holds by itself.
-    """
-    for batch in _batches(messages):
-        places = [HistoryPosition(n, links[n], one.id) for n, one in enumerate(batch, held.head.count + 1)]
-        await held.session.append(*batch, also=tuple(place.cursor(CLIENT) for place in places))
-        who.sessions.moved(held, places[-1])
-
-
-def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    batch: list[Message] = []
-    size = 0
-    for message in messages:
-        batch.append(message)
-        size += sum(map(len, message.content))
-        if size >= _BATCH_BYTES and not message.tool_uses:  # a call and its result come in together
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
 def _new_bytes(incoming: ClientRequest) -> int:
     """How much of a history wasn't seen before."""
     taken = incoming.taken
@@ -546,12 +505,6 @@ def _new_bytes(incoming: ClientRequest) -> int:
         return len(incoming.body)
     known, ends = taken.known, taken.messages.ends
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
-
-
-def _with_own_ids(message: Message, ids: CallIds) -> Message:
-    """The message with an id of its own for each call: small servers begin to count anew with every answer."""
-    blocks = with_call_ids(message.blocks, ids.call, lambda named: ids.result(named) or named)
-    return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
 
 
 async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
@@ -665,4 +618,4 @@ def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds, response: ResponseId)
         )
         for role, blocks in turn.who.side.answered(reply)
     )
-    return [_with_own_ids(message, ids) for message in messages]
+    return [with_own_ids(message, ids) for message in messages]

@@ -109,7 +109,7 @@ def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
                 raise RecordRefused(f"{at}: its {key} must be a text, not {_type(given[key])}")
             fields[name] = given[key]
     if role == "assistant" and given.get("usage") is not None:
-        fields["usage"] = _usage(given["usage"], at)
+        fields["usage"] = usage_of(given["usage"], f"{at}: its usage")
     answers = any(block.type == "tool_result" for block in blocks)
     origin = "model" if role == "assistant" else "tool" if answers else "user"
     return Message.of(role, blocks, origin=origin, **fields)
@@ -132,22 +132,29 @@ def _in_words(error: MalformedBlock) -> str:
     return str(error)
 
 
-def _usage(given: Any, at: str) -> Usage | None:
+def usage_of(given: Any, at: str = "usage") -> Usage:
+    """What an API reported, in Anthropic's words or OpenAI's. Raises `RecordRefused`."""
+    if isinstance(given, Usage):
+        return given
     if not isinstance(given, Mapping):
-        raise RecordRefused(f"{at}: its usage must be an object of counts, not {_type(given)}")
+        raise RecordRefused(f"{at} must be an object of counts, not {_type(given)}")
     if "prompt_tokens" in given:  # OpenAI's counts: what was cached is part of the prompt
         details = given.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
         prompt, cached = given["prompt_tokens"], cached or 0
         output = given.get("completion_tokens") or 0
         if not all(type(count) is int for count in (prompt, cached, output)):
-            raise RecordRefused(f"{at}: its usage must hold whole numbers")
+            raise RecordRefused(f"{at} must hold whole numbers")
         return Usage(input_tokens=prompt - cached, output_tokens=output, cache_read_input_tokens=cached)
+    details = given.get("input_tokens_details")  # so do those of the Responses API
+    if isinstance(details, Mapping) and type(given.get("input_tokens")) is int:
+        cached = int(details.get("cached_tokens") or 0)
+        given = {**given, "input_tokens": given["input_tokens"] - cached, "cache_read_input_tokens": cached}
     known = {name: count for name, count in given.items() if name in Usage.__struct_fields__ and count is not None}
     try:
         return msgspec.convert(known, Usage)
     except msgspec.ValidationError as e:
-        raise RecordRefused(f"{at}: its usage can't be read: {e}") from None
+        raise RecordRefused(f"{at} can't be read: {e}") from None
 
 
 def _parts(given: Data, role: str, at: str) -> Iterator[Block]:

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from perdure.gateway.requests import (
     BodyCache,
-    DigestLimits,
     MessageSlices,
     ParsedBody,
     Unmanageable,
-    chain,
     taken_apart,
 )
 from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.turns import TurnMaker
+from perdure.transcript.history import DigestLimits, chain
 
 pytestmark = pytest.mark.unit
 SEED = b"seed"

@@ -9,7 +9,8 @@ import pytest
 
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
-from perdure.gateway.requests import DigestLimits, LinkCache, Unmanageable, chain, chain_seed, digest
+from perdure.gateway.requests import Unmanageable
+from perdure.transcript.history import DigestLimits, LinkCache, NotDigestible, chain, chain_seed, digest
 
 pytestmark = pytest.mark.unit
 TEXT = {"type": "text", "text": "hello"}
@@ -60,11 +61,11 @@ def test_a_chain_tells_histories_apart_by_their_order_and_their_beginning() -> N
 def test_a_history_that_was_seen_is_not_read_again() -> None:
     """GW-3: only new messages are scanned. What is forgotten is read once more, and comes to the same."""
     raws = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": f"m{n}"})) for n in range(20)]
-    side, known, read = AnthropicProtocol(), LinkCache(most=15), list[bytes]()
+    side, known, read = AnthropicProtocol(), LinkCache(most=15), list[int]()
 
-    def reading(raw: bytes) -> bytes:
-        read.append(raw)
-        return side.digest(raw, DigestLimits())
+    def reading(number: int) -> bytes:
+        read.append(number)
+        return side.digest(bytes(raws[number]), DigestLimits())
 
     first = known.chain(b"start", raws[:10], reading)
     assert len(read) == 10
@@ -78,9 +79,9 @@ def test_messages_beyond_the_limits_are_not_read() -> None:
     deep: Any = 1
     for _ in range(120):
         deep = [deep]
-    with pytest.raises(Unmanageable, match="too_deep"):
+    with pytest.raises(NotDigestible, match="too_deep"):
         digest("user", [{"type": "odd", "x": deep}])
-    with pytest.raises(Unmanageable, match="too_many_blocks"):
+    with pytest.raises(NotDigestible, match="too_many_blocks"):
         digest("user", [TEXT] * 3, DigestLimits(blocks=2))
     side = AnthropicProtocol()
     for raw in (

@@ -12,9 +12,10 @@ from perdure.context.request import to_request
 from perdure.context.view import ContextView, project
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
-from perdure.gateway.requests import ClientProtocol, DigestLimits
+from perdure.gateway.requests import ClientProtocol
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_line
+from perdure.transcript.history import DigestLimits
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import Record, Worded
 
