@@ -245,62 +245,77 @@ _TELL: Final[dict[str, Callable[[Data], str]]] = {
 }
 
 
-class MainChain:
-    """The main chain as far as it was read."""
+class MainChain(msgspec.Struct):
+    """The main chain as far as it was read: what a reader of the next part of the log has to know.
 
-    def __init__(self) -> None:
-        self._parents: dict[str, str | None] = {}
-        self._ids: dict[str, MessageId] = {}  # uuid -> id of what was said
-        self._alive: dict[str, None] = {}  # uuids said since the last boundary and not abandoned, in order
-        self._answered: set[str] = set()  # ancestors that a typed prompt already followed
-        self._round: set[str] = set()  # said since the latest response began
-        self._response: str | None = None
+    `parents` and `ids` are those of every entry that has a uuid, and of every one that was said. `alive` holds what was
+    said since the last boundary and wasn't abandoned, in order; `answered` the ancestors that a typed prompt already
+    followed; `round` what was said since the latest response began.
+    """
+
+    parents: dict[str, str | None] = {}
+    ids: dict[str, MessageId] = {}
+    alive: dict[str, None] = {}
+    answered: set[str] = set()
+    round: set[str] = set()
+    response: str | None = None
+
+    def copy(self) -> MainChain:
+        """Another one that goes on from here."""
+        return MainChain(
+            self.parents.copy(),
+            self.ids.copy(),
+            self.alive.copy(),
+            self.answered.copy(),
+            self.round.copy(),
+            self.response,
+        )
 
     def link(self, uuid: str | None, parent: str | None) -> None:
         """Every entry that has a uuid, said or not."""
-        if uuid and uuid not in self._parents:
-            self._parents[uuid] = parent
+        if uuid and uuid not in self.parents:
+            self.parents[uuid] = parent
 
     def add_message(self, uuid: str | None, message: MessageId, response: str | None = None) -> None:
         """A message of the main chain; `response` when it is part of an API response."""
         if not uuid:
             return
-        if response is not None and response != self._response:
-            self._response = response
-            self._round = set()
-        self._ids[uuid] = message
-        self._alive[uuid] = None
-        self._round.add(uuid)
+        if response is not None and response != self.response:
+            self.response = response
+            self.round = set()
+        self.ids[uuid] = message
+        self.alive[uuid] = None
+        self.round.add(uuid)
 
     def boundary(self) -> None:
         """A compaction: nobody goes back behind it."""
-        self._alive = {}
-        self._answered = set()
-        self._round = set()
-        self._response = None
+        self.alive = {}
+        self.answered = set()
+        self.round = set()
+        self.response = None
 
     def back_to(self, parent: str | None) -> MessageId | None:
         """For a typed prompt about to be said: the message that it goes back to, or None when it just follows."""
         ancestor = self._ancestor(parent)
         if ancestor is None:
             return None
-        followed = ancestor in self._answered
-        self._answered.add(ancestor)
-        if not followed or ancestor in self._round or ancestor not in self._alive:
+        followed = ancestor in self.answered
+        self.answered.add(ancestor)
+        if not followed or ancestor in self.round or ancestor not in self.alive:
             return None
-        order = list(self._alive)
+        order = list(self.alive)
         for gone in order[order.index(ancestor) + 1 :]:
-            del self._alive[gone]
-        return self._ids[ancestor]
+            del self.alive[gone]
+        return self.ids[ancestor]
 
     def _ancestor(self, parent: str | None) -> str | None:
         """The nearest entry upwards that was said."""
         seen: set[str] = set()
-        while parent is not None and parent not in self._ids:
+        while parent is not None and parent not in self.ids:
             if parent in seen:
                 return None
             seen.add(parent)
-            parent = self._parents.get(parent)
+            parent = self.parents.get(parent)
         return parent
 
     def segment(self, head: str | None, tail: str | None) -> tuple[MessageId, ...]:
@@ -311,12 +326,12 @@ class MainChain:
             path[at] = None
             if at == head:
                 return self.kept_ids(list(path)[::-1])
-            at = self._parents.get(at)
+            at = self.parents.get(at)
         return self.kept_ids([uuid for uuid in (head, tail) if uuid])
 
     def kept_ids(self, uuids: list[str]) -> tuple[MessageId, ...]:
         """The ids of those that were said, each once."""
-        return tuple(dict.fromkeys(self._ids[uuid] for uuid in uuids if uuid in self._ids))
+        return tuple(dict.fromkeys(self.ids[uuid] for uuid in uuids if uuid in self.ids))
 
 
 SIDECHAIN: Final = "sidechain"  # the agent id of side messages that don't name their agent
@@ -405,20 +420,23 @@ class ClaudeCodeLine(msgspec.Struct, rename="camel"):
 _DECODE = msgspec.json.Decoder(ClaudeCodeLine).decode
 
 
-def read(data: bytes, name: str) -> tuple[Recording, ...]:
-    """The session in the file; `name` is the file's, used when no line names the session. Never raises."""
-    reader = _ClaudeCodeReader()
-    for number, line in lines(data):
+def read(data: bytes, name: str, *, first_line: int = 1, chain: MainChain | None = None) -> tuple[Recording, ...]:
+    """The session in the file; `name` is the file's, used when no line names the session. Never raises.
+
+    A part of a file is read with the number of its first line and the chain of what stands before it, which goes on.
+    """
+    reader = _ClaudeCodeReader(chain or MainChain())
+    for number, line in lines(data, first_line):
         reader.take(number, line)
     return (reader.recording(name),)
 
 
 class _ClaudeCodeReader:
-    def __init__(self) -> None:
+    def __init__(self, chain: MainChain) -> None:
         self._problems = Problems()
         self._steps: list[Step] = []
         self._ids = RecordingIds()
-        self._chain = MainChain()
+        self._chain = chain
         self._by_uuid: dict[str, tuple[Message, int]] = {}
         self._sessions: dict[str, int] = {}
         self._titles: dict[str, str] = {}

@@ -64,10 +64,10 @@ _DECODE = msgspec.json.Decoder(_CodexLine).decode
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
-def read(data: bytes, name: str) -> tuple[Recording, ...]:
-    """The session in the file. Never raises."""
+def read(data: bytes, name: str, *, first_line: int = 1) -> tuple[Recording, ...]:
+    """The session in the file, or in a part of it that begins with a line. Never raises."""
     reader = _CodexReader(name)
-    for number, line in lines(data):
+    for number, line in lines(data, first_line):
         reader.take(number, line)
     return (reader.recording(),)
 

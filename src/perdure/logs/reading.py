@@ -39,9 +39,9 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that hold something, counted from 1; without the byte order mark and line ends."""
-    start, number, size = len(BOM) if data.startswith(BOM) else 0, 0, len(data)
+def lines(data: bytes, first: int = 1) -> Iterator[tuple[int, bytes]]:
+    """The lines that hold something, counted from `first`; without the byte order mark and line ends."""
+    start, number, size = len(BOM) if data.startswith(BOM) else 0, first - 1, len(data)
     while start < size:
         end = data.find(b"\n", start)
         if end < 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.compaction.ledger.facts import (
     clipped,
@@ -19,8 +19,6 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
-from perdure.context.view import ContextView
-from perdure.settings import Settings
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
@@ -37,6 +35,10 @@ from perdure.transcript.tool_calls.actions import (
 from perdure.transcript.tool_calls.background import BackgroundUpdate, background_updates
 from perdure.transcript.tool_calls.shell import Removal, exit_code
 from perdure.transcript.tool_calls.todos import TodoUpdate, todo_update
+
+if TYPE_CHECKING:  # who reads a log without a session, as the plugin's hooks do, pays for no view (PLG-1)
+    from perdure.context.view import ContextView
+    from perdure.settings import Settings
 
 _SAID_TIMES = 12  # as much as of a result can become evidence of what somebody said, or wrote into a file
 _SUMMARY_CHARS = 3_000  # runners sum up at the end
