@@ -322,7 +322,7 @@ class ExtractionKeeper(PacedKeeper):
             change, origin = await anyio.to_thread.run_sync(_vouched, draft, judge)
             if not change.name:
                 change = await new_memory(self.memory.store, change.text)
-            await self._save(change, self._stamp(message, origin), tally)
+            await _save(self.memory, change, self._stamp(message, origin), tally)
         return fork.upto
 
     async def _judge(self, view: ContextView, upto: int) -> Callable[[str, str | None], Origin]:
@@ -342,45 +342,49 @@ class ExtractionKeeper(PacedKeeper):
         upto = legal_cuts(view, loops=False)[-1]
         for one in self._heard(view, upto):
             for remark in remarks(one.text, one.at or self._now):
-                await self._save_remark(remark, one, tally)
+                await save_remark(self.memory, self.search, remark, self._stamp(one.message, "user"), tally)
         return upto
-
-    async def _save_remark(self, remark: Remark, source: UserMessage, tally: ExtractionCounts) -> None:
-        found = await self.search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=self._now))
-        near = await self.search.read(tuple(one.card.file for one in found.chosen))
-        text = memory_text(type=remark.type, body=remark.body)
-        own = await self.memory.store.read(next(file_names(remark.type, title_of(remark.text))))
-        if own is not None:  # the search may not have seen yet what was saved a moment ago
-            near = (*near, topic(own.name, own.text))
-        for proposal in await self.memory.store.pending():  # what waits for a person isn't proposed again
-            near = (*near, *(topic(one.name, one.text) for one in proposal.edits if isinstance(one, SaveMemory)))
-        if any(is_known(remark.text, one) for one in near):
-            tally.known += 1
-            return
-        change = await new_memory(self.memory.store, text)
-        await self._save(change, self._stamp(source.message, "user"), tally)
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def _stamp(self, message: str, origin: Origin) -> Stamp:
         return Stamp(origin=origin, at=self._now, session=self.session.id, message=message)
 
-    async def _save(self, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
-        """A memory and its line in the index, as one change; what waits already isn't proposed again."""
-        waiting = {one.id for one in await self.memory.store.pending()}
-        try:
-            done = await write_with_index(self.memory, stamp, change)
-        except MemoryRefused:
-            tally.refused += 1  # the gate said which rule it broke
-            return
-        except MemoryChanged:
-            raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
-        if isinstance(done, MemoryProposal):
-            tally.proposed += done.id not in waiting
-            tally.known += done.id in waiting
-        else:
-            tally.written += done.outcome != "unchanged"
-            tally.known += done.outcome == "unchanged"
+
+async def save_remark(
+    memory: GuardedMemory, search: MemorySearch, remark: Remark, stamp: Stamp, tally: ExtractionCounts
+) -> None:
+    """Save what a person said, unless a memory says so already, or one that waits for a person's decision."""
+    found = await search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=stamp.at))
+    near = await search.read(tuple(one.card.file for one in found.chosen))
+    text = memory_text(type=remark.type, body=remark.body)
+    own = await memory.store.read(next(file_names(remark.type, title_of(remark.text))))
+    if own is not None:  # the search may not have seen yet what was saved a moment ago
+        near = (*near, topic(own.name, own.text))
+    for proposal in await memory.store.pending():  # what waits for a person isn't proposed again
+        near = (*near, *(topic(one.name, one.text) for one in proposal.edits if isinstance(one, SaveMemory)))
+    if any(is_known(remark.text, one) for one in near):
+        tally.known += 1
+        return
+    await _save(memory, await new_memory(memory.store, text), stamp, tally)
+
+
+async def _save(memory: GuardedMemory, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
+    """A memory and its line in the index, as one change; what waits already isn't proposed again."""
+    waiting = {one.id for one in await memory.store.pending()}
+    try:
+        done = await write_with_index(memory, stamp, change)
+    except MemoryRefused:
+        tally.refused += 1  # the gate said which rule it broke
+        return
+    except MemoryChanged:
+        raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
+    if isinstance(done, MemoryProposal):
+        tally.proposed += done.id not in waiting
+        tally.known += done.id in waiting
+    else:
+        tally.written += done.outcome != "unchanged"
+        tally.known += done.outcome == "unchanged"
 
 
 def _vouched(change: SaveMemory, judge: Callable[[str, str | None], Origin]) -> tuple[SaveMemory, Origin]:
