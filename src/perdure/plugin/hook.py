@@ -1,0 +1,214 @@
+"""What a client's hook starts: it reads on in the client's log, and after a compaction gives the record (PLG-1).
+
+A hook never fails in the client's eyes: whatever happens, it ends with 0 and prints nothing but what it has to say.
+What went wrong stands in `errors.log` beside the state.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+BEGAN = time.monotonic()
+FOLDS_FROM: Final = 192 * 1024  # of new log: then a tool's hook reads on, and the others have little left to read
+READING_SECONDS: Final = 0.18  # after which no further part of a log is begun; what is left, later hooks read
+WAIT_SECONDS: Final = 0.1  # for another hook of the same session
+KEPT_DAYS: Final = 30  # as Claude Code keeps its logs
+MOST_INPUT_BYTES: Final = 32 * 1024 * 1024
+MOST_ERROR_BYTES: Final = 64 * 1024
+HEAD_BYTES: Final = 16 * 1024
+STATE: Final = "state"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+def main(arguments: list[str]) -> int:
+    """Answer a hook, or print the status line, from what the client writes to our input. Gives 0, always."""
+    gc.disable()  # the process ends before there would be anything to collect
+    part = int(arguments[1]) if len(arguments) > 1 and arguments[1].isdigit() else 1
+    folder = ""
+    try:
+        given = json.loads(sys.stdin.buffer.read(MOST_INPUT_BYTES))
+        if isinstance(given, dict):
+            is_line = arguments[:1] == ["statusline"]
+            folder = _line_folder(given) if is_line else data_folder(os.environ)
+            said = _status_line(given, folder) if is_line else answer(given, folder, part=part)
+            sys.stdout.write(said)
+            sys.stdout.flush()
+    except Exception:
+        _note(folder)
+    return 0
+
+
+def data_folder(environ: Mapping[str, str]) -> str:
+    """Where the state of all sessions is kept: in the folder that the client gives a plugin, and takes away with it."""
+    given = environ.get("CLAUDE_PLUGIN_DATA") or environ.get("PLUGIN_DATA")
+    if given and os.path.isabs(given):
+        return given
+    return os.path.join(environ.get("PERDURE_HOME") or os.path.expanduser("~/.perdure"), "plugin")
+
+
+def session_folder(data: str, session: str) -> str:
+    """The folder of one session's state. An id that is no plain word can't lead anywhere else."""
+    if not _PLAIN_ID.fullmatch(session):
+        import hashlib
+
+        session = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
+    return os.path.join(data, "sessions", session)
+
+
+def answer(given: Mapping[str, Any], data: str, *, part: int = 1, tokens: int = 0) -> str:
+    """What a hook has to say; mostly nothing.
+
+    Args:
+        given: What the client told the hook.
+        data: The folder of our state.
+        part: Which part of the record is asked for, where it is too long for one hook.
+        tokens: How long the record may be; 0: what fits into one hook.
+    """
+    event, session, log = given.get("hook_event_name"), given.get("session_id"), given.get("transcript_path")
+    if not (isinstance(session, str) and isinstance(log, str) and os.path.isabs(log)):
+        return ""
+    folder, source = session_folder(data, session), given.get("source")
+    if event == "SessionStart" and source not in ("compact", "resume"):
+        _forget_old(os.path.join(data, "sessions"))
+        return ""
+    if event == "PostToolUse" and log_size(log) - head_of(folder).get("offset", 0) < FOLDS_FROM:
+        return ""
+    if event == "SessionStart" or log_size(log):
+        return _with_log(given, folder, log, part, tokens)
+    return ""
+
+
+def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, tokens: int) -> str:
+    """What a hook has to say that reads the log: from here on imports are dear."""
+    event, is_record = given.get("hook_event_name"), given.get("hook_event_name") == "SessionStart"
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with _locked(folder, WAIT_SECONDS if event != "PostToolUse" else 0.0) as is_ours:
+        if not is_ours and not is_record:
+            return ""  # another hook of this session reads the same
+        from perdure.plugin.carried import open_carried
+
+        with open_carried(folder, log) as carried:
+            carried.read_on(BEGAN + READING_SECONDS)
+            if is_ours:
+                carried.save()
+            if is_record:
+                from perdure.plugin.record import hook_output
+
+                said = hook_output(carried, given, part=part, tokens=tokens)
+                if is_ours and said:
+                    carried.save()
+                return said
+            if event == "SessionEnd":
+                from perdure.plugin.memories import remember
+
+                remember(carried, str(given.get("cwd") or ""), str(given.get("session_id")))
+                if is_ours:
+                    carried.save()
+    return ""
+
+
+def log_size(log: str) -> int:
+    """How large a log is; 0 for what is no regular file."""
+    try:
+        found = os.stat(log)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def head_of(folder: str) -> dict[str, Any]:
+    """The first line of a state: how far the log was read, and what is told of it. Empty where there is none."""
+    try:
+        with open(os.path.join(folder, STATE), "rb") as file:
+            head = json.loads(file.readline(HEAD_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
+@contextmanager
+def _locked(folder: str, seconds: float) -> Iterator[bool]:
+    """Whether this hook is the one that may write the state; a lock ends with its process, however that ends."""
+    import fcntl
+
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= until:
+                    yield False
+                    return
+                time.sleep(0.005)
+            else:
+                yield True
+                return
+    finally:
+        os.close(fd)
+
+
+def _forget_old(sessions: str) -> None:
+    """Remove the state of sessions that nobody went on with."""
+    try:
+        with os.scandir(sessions) as entries:
+            old = [one.path for one in entries if time.time() - one.stat().st_mtime > KEPT_DAYS * 86_400]
+    except OSError:
+        return
+    for folder in old[:50]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _note(data: str) -> None:
+    """What went wrong, for us: no text of the session, only where in our code."""
+    error = sys.exc_info()[1]
+    where = "; ".join(
+        f"{os.path.basename(f.filename)}:{f.lineno}" for f in traceback.extract_tb(sys.exc_info()[2])[-4:]
+    )
+    try:
+        path = os.path.join(data or data_folder(os.environ), "errors.log")
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        if log_size(path) > MOST_ERROR_BYTES:
+            os.replace(path, f"{path}.old")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {type(error).__name__} at {where}\n")
+    except OSError:
+        pass
+
+
+# --- the status line --------------------------------------------------------------------------------------------------
+
+
+def _line_folder(given: Mapping[str, Any]) -> str:
+    """Where the plugin's hooks keep their state, as a status line finds it: beside the logs of the same client."""
+    log = str(given.get("transcript_path") or "")
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(log))), "plugins", "data", "perdure-perdure")
+
+
+def _status_line(given: Mapping[str, Any], data: str) -> str:
+    """How full the window is, and what we know of the session."""
+    head = head_of(session_folder(data, str(given.get("session_id") or "")))
+    window = given.get("context_window")
+    said = []
+    if isinstance(window, dict) and isinstance(window.get("used_percentage"), int | float):
+        said.append(f"context {window['used_percentage']:.0f}%")
+    if head:
+        boundaries, offset = int(head.get("boundaries", 0)), int(head.get("offset", 0))
+        behind = log_size(str(given.get("transcript_path") or "")) - offset
+        said.append(f"{boundaries} compaction{'' if boundaries == 1 else 's'}")
+        said.append("all of the log read" if behind < 2 * FOLDS_FROM else f"{behind / 1e6:.1f} MB of the log to read")
+    else:
+        said.append("nothing recorded yet")
+    return f"perdure: {', '.join(said)}\n"

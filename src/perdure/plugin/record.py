@@ -1,0 +1,78 @@
+"""The record as a client's hook hands it to the model: in parts that the client doesn't cut (PLG-1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
+from perdure.context.reminders import inline
+from perdure.plugin.carried import MARK, CarriedLog
+from perdure.transcript.tokens import UNITS_PER_TOKEN
+
+PART_CHARS: Final = 9_900  # a client puts more than 10,000 characters of a hook into a file, or cuts them
+FRAME_CHARS: Final = 60  # of the tags around a part
+_END = "</perdure-record>"
+
+
+def hook_output(carried: CarriedLog, given: Mapping[str, Any], *, part: int, tokens: int) -> str:
+    """What the hook SessionStart prints; empty where nothing is missing in the model's context."""
+    head, is_compaction = carried.head, given.get("source") == "compact"
+    if not (is_compaction or is_missing(carried)):
+        return ""
+    text = record(carried, tokens or (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN)
+    if not text:
+        return ""
+    if is_compaction and head.client == "claude-code":
+        head.is_due = True  # it writes the boundary into its log when its hooks have ended
+    else:
+        head.is_given = True
+    parts = in_parts(text, as_bytes=head.client == "codex")
+    if part > len(parts):
+        return ""
+    about = {"hookEventName": "SessionStart", "additionalContext": parts[part - 1]}
+    return json.dumps({"hookSpecificOutput": about}, ensure_ascii=False)
+
+
+def is_missing(carried: CarriedLog) -> bool:
+    """Whether the log was compacted and no record was given for it, as when the plugin came later."""
+    return carried.head.boundaries > 0 and not carried.head.is_given
+
+
+def record(carried: CarriedLog, tokens: int) -> str:
+    """The record of what was read, with the end of the log; empty when nothing was said."""
+    memory, hole = carried.memory_now()
+    if not memory.tokens:
+        return ""
+    log = inline(carried.head.log)
+    where = (
+        f"The ids in it name lines of this session's own log, {log}: look there for an id, or for the end of one that "
+        "stands after “…”. Where there is a tool for recall, it finds them too."
+    )
+    if hole:
+        where += f" About {max(1, round(hole / 1e6))} MB in front of the end of the log haven't been read yet."
+    return render(memory, tokens, RecordSurroundings(lead=f"{HEAD} {where}")).text
+
+
+def in_parts(text: str, *, as_bytes: bool = False, most: int = PART_CHARS) -> list[str]:
+    """A record in parts of which none is too long, each marked as ours; sections stay whole where they fit."""
+
+    def size(piece: str) -> int:
+        return len(piece.encode("utf-8", "replace")) if as_bytes else len(piece.encode("utf-16-le", "replace")) // 2
+
+    room = most - FRAME_CHARS
+    parts: list[str] = []
+    for section in re.split(r"\n\n(?=## )", text):
+        pieces = [section] if size(section) <= room else section.split("\n")
+        for index, piece in enumerate(pieces):
+            while size(piece) > room:
+                piece = piece[: len(piece) * room // size(piece) - 1]
+            gap = "\n" if index else "\n\n"
+            if parts and size(parts[-1]) + size(piece) + 2 <= room:
+                parts[-1] += f"{gap}{piece}"
+            else:
+                parts.append(piece)
+    which = [f' part="{number} of {len(parts)}"' if len(parts) > 1 else "" for number in range(1, len(parts) + 1)]
+    return [f"{MARK}{one}>\n{part}\n{_END}" for one, part in zip(which, parts, strict=True)]

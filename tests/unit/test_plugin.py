@@ -1,0 +1,256 @@
+"""What the plugin's hooks read of a client's log, and what they make of it, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.plugins import SESSION, ClaudeCodeLog
+
+from perdure.compaction.ledger.memory import LedgerMemory
+from perdure.compaction.ledger.render import memory_of_messages
+from perdure.logs.claude_code import read
+from perdure.plugin import carried as carried_module
+from perdure.plugin.carried import CarriedLog, open_carried
+from perdure.plugin.hook import answer, session_folder
+from perdure.plugin.record import PART_CHARS, in_parts, is_missing, record
+
+Known = Callable[[], CarriedLog]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ClaudeCodeLog:
+    return ClaudeCodeLog(tmp_path / "log.jsonl")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state"
+
+
+def read_on(folder: Path, log: ClaudeCodeLog) -> LedgerMemory:
+    """What one hook knows in the end; what it settled is kept for the next."""
+    with open_carried(str(folder), str(log.path)) as carried:
+        carried.read_on()
+        carried.save()
+        return carried.memory_now()[0]
+
+
+def whole(log: ClaudeCodeLog) -> LedgerMemory:
+    """What a reader of the whole log knows."""
+    return memory_of_messages(read(log.path.read_bytes(), "log")[0].messages)
+
+
+def plain(memory: LedgerMemory) -> object:
+    return (memory.words, memory.files, memory.commands, memory.facts, [piece.text for piece in memory.pieces])
+
+
+def work(log: ClaudeCodeLog, turn: int) -> None:
+    log.user(f"Now look at module_{turn:02d} and mend parse_value_{turn}.")
+    log.run(f"pytest tests/test_{turn}.py", f"FAILED tests/test_{turn}.py::test_one - ValueError: bad {turn}\n1 failed")
+    log.edit(f"/srv/app/src/module_{turn:02d}.py")
+    log.assistant(f"I decided to use parse_value_{turn} because of limit_{turn}=40.")
+
+
+def test_a_log_read_in_steps_is_the_log_read_at_once(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1: state carried on from hook to hook is what reading everything gives, also while a call runs."""
+    for turn in range(6):
+        work(log, turn)
+        assert plain(read_on(folder, log)) == plain(whole(log))
+        call = log.call("Bash", command=f"make part-{turn}")
+        assert plain(read_on(folder, log)) == plain(whole(log))
+        log.result(call, f"made part-{turn}")
+    assert plain(read_on(folder, log)) == plain(whole(log))
+
+
+def test_parts_of_any_size_give_the_same(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PLG-1: how much is read at once doesn't matter, nor that calls of one answer run at the same time."""
+    for turn in range(5):
+        work(log, turn)
+        first, second = log.call("Bash", command=f"sleep {turn}"), log.call("Read", file_path=f"/srv/app/{turn}.txt")
+        log.result(second, f"text {turn}")
+        log.result(first, "woke")
+    expected = plain(whole(log))
+    for size in (200, 700, 5_000):
+        monkeypatch.setattr(carried_module, "PART_BYTES", size)
+        other = tmp_path / f"state-{size}"
+        other.mkdir()
+        read_on(other, log)
+        with open_carried(str(other), str(log.path)) as carried:
+            assert carried.head.offset == log.path.stat().st_size
+            assert plain(carried.body.memory) == expected
+
+
+def test_a_rewind_takes_back_what_was_abandoned(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1, CMP-5: what was said behind the point that a person went back to is no part of the record."""
+    work(log, 1)
+    kept = log.last
+    work(log, 2)
+    read_on(folder, log)
+    log.user("Do it another way: mend module_03.", parent=kept)
+    log.edit("/srv/app/src/module_03.py")
+    memory = read_on(folder, log)
+    assert [one.text for one in memory.words][-1] == "Do it another way: mend module_03."
+    assert list(memory.files) == ["/srv/app/src/module_01.py", "/srv/app/src/module_03.py"]
+    work(log, 4)
+    assert list(read_on(folder, log).files)[-1] == "/srv/app/src/module_04.py"
+    assert "/srv/app/src/module_02.py" not in read_on(folder, log).files
+
+
+def test_the_words_before_a_compaction_are_known_behind_it(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1, CMP-14: a boundary of the client's is a checkpoint, and its summary is no source."""
+    work(log, 1)
+    read_on(folder, log)
+    log.compact("The summary names /srv/app/src/invented.py.")
+    work(log, 2)
+    memory = read_on(folder, log)
+    assert [one.text[:20] for one in memory.words] == ["Now look at module_0"] * 2
+    assert "/srv/app/src/invented.py" not in memory.files and len(memory.files) == 2
+
+
+def test_records_of_ours_are_no_source(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1, CMP-13: what the plugin gave the model stands in the log, and isn't read back as something said."""
+    work(log, 1)
+    with open_carried(str(folder), str(log.path)) as carried:
+        carried.read_on()
+        given = in_parts(record(carried, 2_000))
+    before = plain(read_on(folder, log))
+    log.context("\n".join(given))
+    assert plain(read_on(folder, log)) == before
+
+
+def test_a_log_that_was_replaced_is_read_anew(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1: state belongs to a log by what stands in it, not by its name."""
+    work(log, 1)
+    read_on(folder, log)
+    log.path.unlink()
+    work(log, 2)
+    work(log, 3)
+    assert list(read_on(folder, log).files) == ["/srv/app/src/module_02.py", "/srv/app/src/module_03.py"]
+
+
+def test_a_damaged_state_is_made_anew(folder: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1: nothing of ours can keep the record from being made."""
+    work(log, 1)
+    expected = plain(read_on(folder, log))
+    state = folder / "state"
+    whole_state = state.read_bytes()
+    for damaged in (b"", b"{", whole_state[:-20], whole_state.partition(b"\n")[0], b"\xff" * 100):
+        state.write_bytes(damaged)
+        assert plain(read_on(folder, log)) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{" * 5_000, b"\xff\xfe\x00", b"[]", b'{"type":"user","message":{"content":[[[[]]]]}}', b"x" * 300_000, b"null"],
+)
+def test_a_log_that_nobody_would_write_is_passed_over(folder: Path, log: ClaudeCodeLog, line: bytes) -> None:
+    """PLG-1: the log is hostile input."""
+    work(log, 1)
+    with log.path.open("ab") as file:
+        file.write(line + b"\n")
+    work(log, 2)
+    assert len(read_on(folder, log).files) == 2
+    with open_carried(str(folder), str(log.path)) as carried:
+        assert carried.head.offset == log.path.stat().st_size
+
+
+def test_a_call_that_nobody_answers_holds_nothing_up(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: the client was killed in mid-call; what came later is settled after a while, and known at once."""
+    monkeypatch.setattr(carried_module, "MOST_OPEN_BYTES", 8_000)
+    monkeypatch.setattr(carried_module, "PART_BYTES", 1_000)
+    work(log, 1)
+    log.call("Bash", command="sleep 1000")
+    for turn in range(2, 12):
+        work(log, turn)
+    assert "/srv/app/src/module_02.py" in read_on(folder, log).files
+    with open_carried(str(folder), str(log.path)) as carried:
+        assert carried.head.offset == log.path.stat().st_size
+
+
+def test_a_line_too_long_for_anybody_is_passed_over(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: memory is bounded, whatever stands in a line."""
+    monkeypatch.setattr(carried_module, "MOST_LINE_BYTES", 20_000)
+    monkeypatch.setattr(carried_module, "PART_BYTES", 2_000)
+    work(log, 1)
+    log.user("x" * 90_000)
+    work(log, 2)
+    assert len(read_on(folder, log).files) == 2
+
+
+def test_what_couldnt_be_read_in_time_is_said(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: a hook without time for all gives the beginning and the end and says so; later ones read the rest."""
+    monkeypatch.setattr(carried_module, "PART_BYTES", 2_000)
+    for turn in range(30):
+        work(log, turn)
+    with open_carried(str(folder), str(log.path)) as carried:
+        carried.read_on(0.0)
+        carried.save()
+        text = record(carried, 2_500)
+    assert "haven't been read yet" in text and "module_00" in text and "module_29" in text and "module_15" not in text
+    read_on(folder, log)
+    with open_carried(str(folder), str(log.path)) as carried:
+        text = record(carried, 2_500)
+    assert "haven't been read yet" not in text and "module_15" in text
+
+
+def test_no_part_is_longer_than_a_client_takes() -> None:
+    """PLG-1: parts keep the order, lose nothing but gaps between lines, and each is marked as ours."""
+    text = "\n\n".join(
+        [f"## Section {n}\n" + "\n".join(f"- line {n}.{m} {'é' * 80}" for m in range(60)) for n in range(9)]
+    )
+    for as_bytes in (False, True):
+        parts = in_parts(text, as_bytes=as_bytes)
+        assert len(parts) > 3 and parts[0].startswith(f'<perdure-record part="1 of {len(parts)}">')
+        assert all(len(part.encode() if as_bytes else part) <= PART_CHARS for part in parts)
+        inner = "\n".join(part.split("\n", 1)[1].rpartition("\n")[0] for part in parts)
+        assert inner.split() == text.split()
+    assert in_parts("short") == ["<perdure-record>\nshort\n</perdure-record>"]
+
+
+def test_a_record_is_given_where_one_is_missing(tmp_path: Path, log: ClaudeCodeLog) -> None:
+    """PLG-1: after every compaction; on resume only when none was given for the last one, as before an installation."""
+    data = str(tmp_path / "data")
+
+    def started(source: str) -> str:
+        given = {"session_id": SESSION, "transcript_path": str(log.path), "cwd": "/srv/app", "source": source}
+        return answer({**given, "hook_event_name": "SessionStart"}, data)
+
+    work(log, 1)
+    assert started("resume") == "" == started("startup")
+    log.compact()
+    assert "module_01" in json.loads(started("resume"))["hookSpecificOutput"]["additionalContext"]
+    assert started("resume") == ""
+    work(log, 2)
+    assert "module_02" in started("compact")
+    log.compact()
+    assert started("resume") == ""
+    with open_carried(session_folder(data, SESSION), str(log.path)) as carried:
+        assert carried.head.boundaries == 2 and not is_missing(carried)
+
+
+@pytest.mark.parametrize("session", ["../../etc", "a/b", "", "x" * 300, "\udcff"])
+def test_an_id_leads_nowhere_else(tmp_path: Path, session: str) -> None:
+    """PLG-1: ids come from outside."""
+    assert os.path.dirname(session_folder(str(tmp_path), session)) == str(tmp_path / "sessions")
+
+
+def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
+    """PLG-1: a pipe, a folder or nothing at all where the log should be."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none", "relative.jsonl"):
+        given = {"session_id": SESSION, "transcript_path": str(path), "hook_event_name": "PreCompact"}
+        assert answer(given, str(tmp_path / "data")) == ""
+    assert not (tmp_path / "data").exists()
