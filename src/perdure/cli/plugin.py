@@ -29,7 +29,7 @@ def build(
     """Build the folder that plugin commands install.
 
     Claude Code installs it with `claude plugin install perdure --marketplace FOLDER`, Codex with `codex plugin
-    marketplace add FOLDER` and `codex plugin add perdure@perdure`.
+    marketplace add FOLDER` and `codex plugin add perdure@perdure`. `perdure setup` does all of it in one step.
     """
     from perdure.plugin.build import SELECTOR, build_plugin
 

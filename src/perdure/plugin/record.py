@@ -48,6 +48,7 @@ def record(carried: CarriedLog, tokens: int) -> str:
         return ""
     log = inline(carried.head.log)
     where = (
+        "Where a summary says something else, this is right about names, paths, commands and words. "
         f"The ids in it name lines of this session's own log, {log}: look there for an id, or for the end of one that "
         "stands after “…”. Where there is a tool for recall, it finds them too."
     )

@@ -1,0 +1,126 @@
+"""Configuration files of clients with our values in them, and without: as text, so that everything else stays."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.errors import BadSetting
+
+Keys = tuple[str, ...]
+BEGIN: Final = "# perdure: begin (`perdure setup codex --remove` takes this out)"
+END: Final = "# perdure: end"
+_WAS = "# perdure: was: "
+_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n.*?^{re.escape(END)}\n\n?", re.MULTILINE | re.DOTALL)
+_PROVIDER = re.compile(r"^[ \t]*model_provider[ \t]*=.*$", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def json_object(text: str, where: Path) -> dict[str, Any]:
+    """The object in a file; an empty file holds an empty one.
+
+    Raises:
+        BadSetting: It holds something else.
+    """
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as e:
+        at = f"line {e.lineno}: " if isinstance(e, json.JSONDecodeError) else ""
+        what = e.msg if isinstance(e, json.JSONDecodeError) else "it can't be read"
+        raise BadSetting(f"{where}: {at}not JSON ({what}); mend it first, nothing was changed") from None
+    if not isinstance(value, dict):
+        raise BadSetting(f"{where}: not a JSON object; mend it first, nothing was changed")
+    return value
+
+
+def json_with(text: str, values: Mapping[Keys, Any], where: Path) -> str:
+    """The file with some values set, in the order and with the indentation that it has.
+
+    Raises:
+        BadSetting: It is no JSON object, or has something else where an object has to be.
+    """
+    whole = json_object(text, where)
+    for keys, value in values.items():
+        at = whole
+        for key in keys[:-1]:
+            at = at.setdefault(key, {})
+            if not isinstance(at, dict):
+                raise BadSetting(f"{where}: {'.'.join(keys[:-1])} is no object; mend it first, nothing was changed")
+        at[keys[-1]] = value
+    return _dumped(whole, text)
+
+
+def json_without(text: str, values: Mapping[Keys, Any], before: str, where: Path) -> str:
+    """The file without our values where they are still ours: with what stood there before, or nothing."""
+    whole, earlier = json_object(text, where), json_object(before, where)
+    for keys, value in values.items():
+        if _at(whole, keys) != value:
+            continue  # somebody else's by now
+        was = _at(earlier, keys)
+        for depth in range(len(keys), 0, -1):
+            holder = _at(whole, keys[: depth - 1])
+            if depth == len(keys) and was is not None:
+                holder[keys[-1]] = was
+            elif depth == len(keys) or (not holder[keys[depth - 1]] and _at(earlier, keys[:depth]) is None):
+                del holder[keys[depth - 1]]
+    return _dumped(whole, text)
+
+
+def _at(whole: Any, keys: Keys) -> Any:
+    for key in keys:
+        whole = whole.get(key) if isinstance(whole, dict) else None
+    return whole
+
+
+def _dumped(whole: dict[str, Any], like: str) -> str:
+    indent = re.search(r"^\{\r?\n([ \t]+)\"", like)
+    end = "" if like.strip() and not like.endswith("\n") else "\n"
+    return json.dumps(whole, indent=indent[1] if indent else 2, ensure_ascii=False) + end
+
+
+# --- Codex's TOML -----------------------------------------------------------------------------------------------------
+
+
+def codex_with_gateway(text: str, url: str, where: Path) -> str:
+    """Codex's configuration with the gateway as its provider; a provider that it had stands in a comment meanwhile.
+
+    Raises:
+        BadSetting: It is no TOML, has a provider of that name, or is written in a way that can't be changed safely.
+    """
+    earlier = _toml(text, where)
+    if "perdure" in earlier.get("model_providers", {}):
+        raise BadSetting(f"{where}: it has a provider `perdure` of its own; remove that first, nothing was changed")
+    first_table = _TABLE.search(text)
+    end = first_table.start() if first_table else len(text)
+    top, rest = _PROVIDER.sub(lambda found: _WAS + found[0], text[:end], count=1), text[end:]
+    table = {"name": "perdure", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+    block = ["[model_providers.perdure]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    whole = "".join((_block('model_provider = "perdure"'), "\n", top, rest))
+    whole += ("" if whole.endswith("\n") else "\n") + _block(*block)
+    providers = {**earlier.get("model_providers", {}), "perdure": table}
+    if _toml(whole, where) != {**earlier, "model_provider": "perdure", "model_providers": providers}:
+        raise BadSetting(f"{where}: it can't be changed safely; write what docs/use/gateway.md says by hand")
+    return whole
+
+
+def codex_without_gateway(text: str) -> str:
+    """Codex's configuration without what `codex_with_gateway` put there."""
+    return re.sub(rf"^{re.escape(_WAS)}", "", _BLOCK.sub("", text), flags=re.MULTILINE)
+
+
+def _block(*lines: str) -> str:
+    return "\n".join((BEGIN, *lines, END, ""))
+
+
+def _toml(text: str, where: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (tomllib.TOMLDecodeError, RecursionError) as e:
+        raise BadSetting(f"{where}: not TOML ({e}); mend it first, nothing was changed") from None

@@ -1,0 +1,368 @@
+"""Setting up a client for the gateway or with the plugin, and taking that back byte for byte (PLG-1).
+
+What a file held before is kept in a receipt, with a digest of what it held when we were done. A file that nobody
+changed since gets its bytes back; from one that was edited only our values are taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perdure.errors import BadSetting, PerdureError
+from perdure.plugin.build import NAME, SELECTOR, build_plugin, hook_command, line_command
+from perdure.plugin.configs import Keys, codex_with_gateway, codex_without_gateway, json_object, json_with, json_without
+
+How = Literal["plugin", "gateway"]
+Environ = Mapping[str, str]
+_COMMAND_SECONDS = 120
+_CALL_SECONDS = 10
+
+
+class SetupReceipt(msgspec.Struct, frozen=True):
+    """What was done to a client: how it was set up, and a configuration file before and, as a digest, behind it."""
+
+    client: str
+    how: How
+    url: str
+    file: str
+    before: bytes | None
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKind:
+    """A client that can be set up: where its configuration stands, and which values make it use the gateway.
+
+    The commands of a client with plugins: those that add the folder at `{folder}`, and those that remove it.
+    """
+
+    name: str
+    program: str
+    config: Callable[[Environ], Path]
+    gateway: Callable[[str], Mapping[Keys, Any]] | None  # None: Codex, whose file is TOML
+    adds: tuple[tuple[str, ...], ...] = ()
+    removes: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def ways(self) -> tuple[How, ...]:
+        """How it can be set up, what is taken without a word first."""
+        return ("plugin", "gateway") if self.adds else ("gateway",)
+
+
+def _in_home(environ: Environ, variable: str, *names: str) -> Path:
+    given = environ.get(variable)
+    return Path(given) if given else Path(environ.get("HOME") or Path.home(), *names)
+
+
+_PLUGIN = ("plugin", "marketplace")
+CLIENTS: Final = {
+    one.name: one
+    for one in (
+        ClientKind(
+            "claude-code",
+            "claude",
+            lambda environ: _in_home(environ, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
+            lambda url: {("env", "ANTHROPIC_BASE_URL"): url},
+            ((*_PLUGIN, "add", "{folder}"), ("plugin", "install", SELECTOR)),
+            (("plugin", "uninstall", SELECTOR), (*_PLUGIN, "remove", NAME)),
+        ),
+        ClientKind(
+            "codex",
+            "codex",
+            lambda environ: _in_home(environ, "CODEX_HOME", ".codex") / "config.toml",
+            None,
+            ((*_PLUGIN, "add", "{folder}"), ("plugin", "add", SELECTOR)),
+            (("plugin", "remove", SELECTOR), (*_PLUGIN, "remove", NAME)),
+        ),
+        ClientKind(
+            "opencode",
+            "opencode",
+            lambda environ: _in_home(environ, "XDG_CONFIG_HOME", ".config") / "opencode/opencode.json",
+            lambda url: {("provider", one, "options", "baseURL"): f"{url}/v1" for one in ("anthropic", "openai")},
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SetupResult:
+    """What came of it: the way, the file, whether anything was changed, and what a person still has to do."""
+
+    client: str
+    how: How
+    file: str
+    is_changed: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSetup:
+    """One client on this machine. `home` is ours; `program` is the client's, for its plugin commands."""
+
+    kind: ClientKind
+    home: Path
+    environ: Environ
+    program: str = ""
+
+    @property
+    def file(self) -> Path:
+        """The client's configuration; behind a link the file that it leads to."""
+        return Path(os.path.realpath(self.kind.config(self.environ)))
+
+    @property
+    def folder(self) -> Path:
+        """The folder that is installed, one for all clients."""
+        return self.home / "setup" / "plugin"
+
+    @property
+    def _receipt(self) -> Path:
+        return self.home / "setup" / f"{self.kind.name}.json"
+
+    def receipt(self) -> SetupReceipt | None:
+        """What was done to this client; None when nothing was.
+
+        Raises:
+            BadSetting: The receipt can't be read.
+        """
+        try:
+            return msgspec.json.decode(self._receipt.read_bytes(), type=SetupReceipt)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as e:
+            raise BadSetting(f"{self._receipt}: damaged ({e}); undo the set-up by hand, and delete it") from None
+
+    # --- setting up ---------------------------------------------------------------------------------------------------
+
+    def set_up(self, how: How, url: str) -> SetupResult:
+        """Set the client up and try it with one call; a second time nothing is changed.
+
+        Raises:
+            BadSetting: The client can't be set up so, or its configuration can't be read.
+            PerdureError: A command of the client failed, or the call did; nothing was changed then.
+        """
+        receipt = self.receipt()
+        if receipt is not None and (receipt.how, receipt.url) != (how, url if how == "gateway" else ""):
+            told = f"{receipt.how}{f' at {receipt.url}' if receipt.url else ''}"
+            again = f"`perdure setup {self.kind.name} --remove` takes that back"
+            raise BadSetting(f"{self.kind.name} is set up already, for the {told}: {again}")
+        if how not in self.kind.ways:
+            raise BadSetting(f"{self.kind.name} can't be set up with a {how}, only for the {self.kind.ways[0]}")
+        before = _read(self.file)
+        if how == "gateway":
+            _call_gateway(url)
+            after, notes = self._with_gateway(_text(before, self.file), url), tuple[str, ...]()
+            if receipt is None:
+                self._keep(how, url, before, after)
+            if after != before:
+                _write(self.file, after)
+        else:
+            notes = self._with_plugin(before)
+            if receipt is None:
+                self._keep(how, "", before, _read(self.file))
+        is_changed = receipt is None or _read(self.file) != before
+        return SetupResult(self.kind.name, how, str(self.file), is_changed, notes)
+
+    def _keep(self, how: How, url: str, before: bytes | None, after: bytes | None) -> None:
+        self._receipt.parent.mkdir(parents=True, exist_ok=True)
+        receipt = SetupReceipt(self.kind.name, how, url, str(self.file), before, _digest(after))
+        _write(self._receipt, msgspec.json.encode(receipt))
+
+    def _with_gateway(self, text: str, url: str) -> bytes:
+        """The configuration with the gateway in it, as it is where that is there already."""
+        if self.kind.gateway is None:
+            is_there = codex_without_gateway(text) != text
+            return (text if is_there else codex_with_gateway(text, url, self.file)).encode()
+        after = json_with(text, self.kind.gateway(url), self.file)
+        return (after if json_object(after, self.file) != json_object(text, self.file) else text).encode()
+
+    def _with_plugin(self, before: bytes | None) -> tuple[str, ...]:
+        """Build and install the plugin by the client's own commands."""
+        is_claude = self.kind.name == "claude-code"
+        if is_claude:
+            json_object(
+                _text(before, self.file), self.file
+            )  # a file that is no JSON is refused before anything is done
+        is_there = SELECTOR in self._run("plugin", "list", "--json")
+        is_new = bool(build_plugin(self.folder))
+        if is_there and is_new:
+            self._removed()
+        try:
+            if is_new or not is_there:
+                for command in self.kind.adds:
+                    self._run(*(word.format(folder=self.folder) for word in command))
+            _call_hook(self.home)
+        except PerdureError:
+            self._removed()
+            _restore(self.file, before)
+            raise
+        if not is_claude:
+            return ("type /hooks in Codex once, and approve the hooks of perdure: it runs none before that",)
+        text = _text(_read(self.file), self.file)
+        line = json_object(text, self.file).get("statusLine")
+        if line is not None:
+            return () if line == _STATUS_LINE else ("your own status line was left as it is",)
+        _write(self.file, json_with(text, {("statusLine",): _STATUS_LINE}, self.file).encode())
+        return ()
+
+    # --- taking it back -----------------------------------------------------------------------------------------------
+
+    def take_back(self) -> SetupResult:
+        """Undo the set-up: byte for byte where nobody changed the file since, else our values alone.
+
+        Raises:
+            BadSetting: Nothing was set up, or the configuration can't be read.
+            PerdureError: A command of the client failed.
+        """
+        receipt = self.receipt()
+        if receipt is None:
+            raise BadSetting(f"{self.kind.name}: nothing was set up by `perdure setup` here")
+        file = Path(receipt.file)
+        now = _read(file)
+        is_untouched = _digest(now) == receipt.after
+        earlier = _text(receipt.before, file)
+        if not is_untouched and receipt.how == "gateway":
+            self._without_gateway(file, _text(now, file), earlier, receipt.url)
+        if receipt.how == "plugin":
+            self._removed(is_strict=True)
+            config = self.kind.config(self.environ).parent / "plugins"
+            for left in (config / "cache" / NAME, config / "data" / f"{NAME}-{NAME}"):
+                shutil.rmtree(left, ignore_errors=True)
+            if not is_untouched and self.kind.name == "claude-code":
+                ours: dict[Keys, Any] = {("statusLine",): _STATUS_LINE}
+                ours |= {("enabledPlugins",): {}, ("extraKnownMarketplaces",): {}}  # as its own commands leave them
+                _write(file, json_without(_text(_read(file), file), ours, earlier, file).encode())
+        if is_untouched:
+            _restore(file, receipt.before)
+        self._receipt.unlink()
+        if receipt.how == "plugin" and not any((self.home / "setup").glob("*.json")):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        notes = () if is_untouched else ("the file was edited since: only what the set-up had put there was taken out",)
+        return SetupResult(self.kind.name, receipt.how, receipt.file, True, notes)
+
+    def _without_gateway(self, file: Path, text: str, earlier: str, url: str) -> None:
+        if self.kind.gateway is None:
+            _write(file, codex_without_gateway(text).encode())
+        else:
+            _write(file, json_without(text, self.kind.gateway(url), earlier, file).encode())
+
+    # --- the client's commands ----------------------------------------------------------------------------------------
+
+    def _removed(self, *, is_strict: bool = False) -> None:
+        for command in self.kind.removes:
+            try:
+                self._run(*command)
+            except PerdureError:
+                if is_strict and SELECTOR in self._run("plugin", "list", "--json"):
+                    raise
+
+    def _run(self, *arguments: str) -> str:
+        """What a command of the client prints."""
+        program = self.program or shutil.which(self.kind.program, path=self.environ.get("PATH")) or ""
+        if not program:
+            raise BadSetting(f"{self.kind.program}: not found on PATH: name it with --program")
+        command = [program, *arguments]
+        shown = " ".join((self.kind.program, *arguments))
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_COMMAND_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise PerdureError(f"{shown}: {e}") from None
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+            raise PerdureError(f"{shown}: it ended with {done.returncode}: {said}; nothing was set up")
+        return done.stdout
+
+
+_STATUS_LINE: Final = {"type": "command", "command": line_command()}
+
+
+def _call_gateway(url: str) -> None:
+    """Ask the gateway whether it is well; without a proxy, since it is ours."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/healthz", timeout=_CALL_SECONDS) as answer:
+            answer.read(1_000)
+    except (OSError, ValueError, urllib.error.URLError) as e:
+        raise PerdureError(f"{url}: no gateway answers ({e}); start one with `perdure serve`, then try again") from None
+
+
+def _call_hook(home: Path) -> None:
+    """Have a hook give the record of a small log, as the client's shell will start it."""
+    said = "Perdure tries its hook."
+    entry = {"type": "user", "uuid": "try", "sessionId": "try", "message": {"role": "user", "content": said}}
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="try-", dir=home) as folder:
+        log = Path(folder, "log.jsonl")
+        log.write_text(json.dumps(entry) + "\n")
+        about = {"hook_event_name": "SessionStart", "source": "compact", "session_id": "try"}
+        done = subprocess.run(
+            ["/bin/sh", "-c", hook_command()],
+            input=json.dumps({**about, "transcript_path": str(log)}),
+            env={**os.environ, "CLAUDE_PLUGIN_DATA": str(Path(folder, "data"))},
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+    if said not in done.stdout:
+        raise PerdureError(f"the plugin's hook gives no record ({hook_command()}); nothing was set up")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _text(data: bytes | None, file: Path) -> str:
+    try:
+        return (data or b"").decode()
+    except UnicodeDecodeError:
+        raise BadSetting(f"{file}: not UTF-8; mend it first, nothing was changed") from None
+
+
+def _digest(data: bytes | None) -> str:
+    return "" if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Replace a file as a whole; it keeps its mode."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(fd, "wb") as out:
+        out.write(data)
+    os.replace(temporary, file)
+
+
+def _restore(file: Path, before: bytes | None) -> None:
+    if before is None:
+        file.unlink(missing_ok=True)
+    elif _read(file) != before:
+        _write(file, before)

@@ -1,0 +1,232 @@
+"""`perdure setup`: clients set up for the gateway or with the plugin, tried, and taken back (PLG-1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from bench.clients import CLIENTS, Worker, folder_of, gateway, is_installed
+from tests.commands import command
+
+from perdure.plugin.build import SELECTOR
+from perdure.testing import FakeServer
+
+CLAUDE_CODE = next(client for client in CLIENTS if client.name == "claude-code")
+CODEX = next(client for client in CLIENTS if client.name == "codex, defaults")
+pytestmark = pytest.mark.e2e
+
+
+class Well(BaseHTTPRequestHandler):
+    """A gateway that is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Well)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def environ(home: Path, program: Path | None = None) -> dict[str, str]:
+    """The environment of a person with this home directory."""
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "CLAUDE"))}
+    path = f"{program.parent}:{outer['PATH']}" if program else outer["PATH"]
+    quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "NO_COLOR": "1"}
+    codex = {"CODEX_HOME": str(home / ".codex"), "PERDURE_HOME": str(home / ".perdure"), "XDG_CONFIG_HOME": ""}
+    return {**outer, **quiet, **codex, "HOME": str(home), "PATH": path}
+
+
+def setup(home: Path, *arguments: str, program: Path | None = None) -> tuple[int, str, str]:
+    done = command("setup", *arguments, cwd=home, env=environ(home, program))
+    return done.returncode, done.stdout, done.stderr
+
+
+FILES = {
+    "claude-code": (".claude/settings.json", '{\n    "model": "opus"\n}'),
+    "codex": (".codex/config.toml", '# mine\nmodel = "gpt-5.4" # the best\n\n[tui]\nnotifications = false'),
+    "opencode": (".config/opencode/opencode.json", '{"theme": "system", "provider": {"openai": {"options": {}}}}\n'),
+}
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("is_there", [True, False], ids=["with a configuration", "without one"])
+def test_for_the_gateway_and_back(tmp_path: Path, url: str, client: str, is_there: bool) -> None:
+    """PLG-1: a second run changes nothing, and the file gets its bytes back, or is gone again."""
+    name, before = FILES[client]
+    file = tmp_path / name
+    if is_there:
+        file.parent.mkdir(parents=True)
+        file.write_text(before)
+        file.chmod(0o640)
+    code, said, wrong = setup(tmp_path, client, "--gateway", "--url", url)
+    assert (code, wrong) == (0, "") and "is set up for the gateway, and it works" in said
+    held = file.read_bytes()
+    assert url in held.decode() and (not is_there or file.stat().st_mode & 0o777 == 0o640)
+    code, said, wrong = setup(tmp_path, client, "--gateway", "--url", f"{url}/")
+    assert (code, wrong) == (0, "") and "nothing was changed" in said and file.read_bytes() == held
+    code, said, wrong = setup(tmp_path, client, "--gateway", "--url", url.replace("127.0.0.1", "localhost"))
+    assert code == 2 and "--remove" in wrong and len(wrong.splitlines()) == 1 and file.read_bytes() == held
+    code, said, wrong = setup(tmp_path, client, "--remove")
+    assert (code, wrong) == (0, "") and "no longer set up" in said
+    assert (file.read_text() == before) if is_there else not file.exists()
+    code, said, wrong = setup(tmp_path, client, "--remove")
+    assert code == 2 and "nothing was set up" in wrong
+
+
+def test_edits_in_between_stay(tmp_path: Path, url: str) -> None:
+    """PLG-1: what a person changed since the set-up is kept; only ours goes."""
+    for client in ("claude-code", "codex"):
+        name, before = FILES[client]
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text(before)
+        assert setup(tmp_path, client, "--gateway", "--url", url)[0] == 0
+    settings, config = (tmp_path / FILES[one][0] for one in ("claude-code", "codex"))
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"theme": "dark"}))
+    config.write_text(config.read_text().replace("# mine", "# mine, edited"))
+    for client in ("claude-code", "codex"):
+        code, _, wrong = setup(tmp_path, client, "--remove")
+        assert code == 0 and "edited since" in wrong
+    assert json.loads(settings.read_text()) == {"model": "opus", "theme": "dark"}
+    assert config.read_text() == FILES["codex"][1].replace("# mine", "# mine, edited") + "\n"
+
+
+def test_a_link_stays_a_link(tmp_path: Path, url: str) -> None:
+    """PLG-1: a configuration that lives among somebody's dotfiles is changed there."""
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / "dotfiles/settings.json").write_text("{}\n")
+    (tmp_path / ".claude/settings.json").symlink_to("../dotfiles/settings.json")
+    assert setup(tmp_path, "claude-code", "--gateway", "--url", url)[0] == 0
+    assert (
+        url in (tmp_path / "dotfiles/settings.json").read_text() and (tmp_path / ".claude/settings.json").is_symlink()
+    )
+    assert setup(tmp_path, "claude-code", "--remove")[0] == 0
+    assert (tmp_path / "dotfiles/settings.json").read_text() == "{}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("vim",), "only for claude-code, codex, opencode"),
+        (("codex", "--plugin", "--gateway"), "say one of the three"),
+        (("opencode", "--plugin"), "can't be set up with a plugin"),
+        (("claude-code", "--gateway", "--url", "http://127.0.0.1:9"), "start one with `perdure serve`"),
+        (("codex", "--plugin", "--program", "/nowhere/codex"), "No such file"),
+        (("codex", "--remove"), "nothing was set up"),
+    ],
+)
+def test_what_cant_be_done_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    """PLG-1, CLI-5: and nothing was changed."""
+    code, said, wrong = setup(tmp_path, *arguments)
+    assert code in (1, 2) and not said and told in wrong and len(wrong.splitlines()) == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_a_malformed_configuration_is_refused(tmp_path: Path, url: str, client: str) -> None:
+    """PLG-1, CLI-5: a line that says which line of which file, and no change."""
+    file = tmp_path / FILES[client][0]
+    file.parent.mkdir(parents=True)
+    for broken in (b'{"a": 1,\n = x', b"\xff\xfe{}"):
+        file.write_bytes(broken)
+        code, said, wrong = setup(tmp_path, client, "--gateway", "--url", url)
+        assert code == 2 and not said and str(file) in wrong and "nothing was changed" in wrong
+        assert file.read_bytes() == broken and not (tmp_path / ".perdure").exists()
+
+
+@pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
+def test_claude_code_with_the_plugin_and_back(tmp_path: Path) -> None:
+    """PLG-1: one command installs it, with the status line, and one removes all of it."""
+    program = folder_of(CLAUDE_CODE) / "node_modules/.bin/claude"
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    before = '{"model": "opus",\n   "env": {}}'
+    settings.write_text(before)
+    code, said, wrong = setup(tmp_path, "claude-code", program=program)
+    assert (code, wrong) == (0, "") and "is set up with the plugin, and it works" in said
+    held = settings.read_bytes()
+    told = json.loads(held)
+    assert told["model"] == "opus" and told["enabledPlugins"] == {SELECTOR: True}
+    line = subprocess.run(told["statusLine"]["command"], shell=True, input=b"{}", capture_output=True, check=True)
+    assert line.stdout == b"perdure: nothing recorded yet\n"
+    code, said, wrong = setup(tmp_path, "claude-code", "--plugin", program=program)
+    assert (code, wrong) == (0, "") and "nothing was changed" in said and settings.read_bytes() == held
+    code, said, wrong = setup(tmp_path, "claude-code", "--remove", program=program)
+    assert (code, wrong) == (0, "") and settings.read_text() == before
+    assert setup(tmp_path, "claude-code", program=program)[0] == 0
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"theme": "dark"}))
+    assert setup(tmp_path, "claude-code", "--remove", program=program)[0] == 0
+    assert json.loads(settings.read_text()) == {"model": "opus", "env": {}, "theme": "dark"}
+    left = [path for path in (tmp_path / ".claude/plugins").rglob("*") if "perdure" in path.name.lower()]
+    assert not left and not [path for path in (tmp_path / ".perdure").rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
+def test_a_status_line_of_ones_own_stays(tmp_path: Path) -> None:
+    """PLG-1: ours is only set where there is none."""
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    own = {"statusLine": {"type": "command", "command": "date"}}
+    settings.write_text(json.dumps(own))
+    code, _, wrong = setup(tmp_path, "claude-code", program=folder_of(CLAUDE_CODE) / "node_modules/.bin/claude")
+    assert code == 0 and "left as it is" in wrong
+    assert json.loads(settings.read_text())["statusLine"] == own["statusLine"]
+
+
+@pytest.mark.skipif(not is_installed(CODEX), reason="not installed: make clients ARGS=codex installs it")
+def test_codex_with_the_plugin_and_back(tmp_path: Path) -> None:
+    """PLG-1: comments stay, the person is told to approve the hooks, and --remove leaves nothing."""
+    program = folder_of(CODEX) / "node_modules/.bin/codex"
+    config = tmp_path / ".codex/config.toml"
+    config.parent.mkdir()
+    before = '# mine\nmodel = "gpt-5.4" # the best\n\n[tui]\nnotifications = false\n'
+    config.write_text(before)
+    code, said, wrong = setup(tmp_path, "codex", program=program)
+    assert code == 0 and "it works" in said and "/hooks" in wrong
+    held = config.read_text()
+    assert tomllib.loads(held)["plugins"][SELECTOR]["enabled"] and "# the best" in held
+    assert setup(tmp_path, "codex", program=program)[0] == 0 and config.read_text() == held
+    code, said, wrong = setup(tmp_path, "codex", "--remove", program=program)
+    assert (code, wrong) == (0, "") and config.read_text() == before
+    left = [path for path in (tmp_path / ".codex/plugins").rglob("*") if path.is_file()]
+    assert not left and not [path for path in (tmp_path / ".perdure").rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
+def test_claude_code_asks_the_gateway_that_it_was_set_up_for(tmp_path: Path) -> None:
+    """PLG-1, GW-1: what the set-up writes is what the client reads."""
+    program = folder_of(CLAUDE_CODE) / "node_modules/.bin/claude"
+    (tmp_path / "project").mkdir()
+    worker = Worker(0, 200_000)
+    with FakeServer(worker) as fake, gateway(fake.url, 200_000, tmp_path / "gateway") as served:
+        assert setup(tmp_path, "claude-code", "--gateway", "--url", served.url)[0] == 0
+        done = subprocess.run(
+            [str(program), "-p", "Are you there?", "--output-format", "json"],
+            cwd=tmp_path / "project",
+            env={**environ(tmp_path), "ANTHROPIC_API_KEY": "sk-not-a-key-0123456789"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    assert "I am done" in json.loads(done.stdout)["result"] and worker.statistics.answered
