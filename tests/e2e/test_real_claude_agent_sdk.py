@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from bench.clients import KEY, WORDS
-from tests.environments import SCRIPTS, framework, needs, python
+from tests.environments import SCRIPTS, example, framework, needs, python
 
 from perdure.sync import Session
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
@@ -79,14 +79,16 @@ async def agent(folder: Path, worker: Worker, home: str, *prompts: str) -> list[
                 for crate, code in zip(crates, codes, strict=True)
             ]
             (project / f"part_{number}.txt").write_text("\n".join(lines))
+    return await run(folder, worker, str(SCRIPTS / "claude_agent_sdk_agent.py"), home, *prompts)
+
+
+async def run(folder: Path, worker: Worker, *argv: str) -> list[str]:
     async with FakeServer(worker) as server:
         worker.server = server
         said = await python(
             SDK,
-            str(SCRIPTS / "claude_agent_sdk_agent.py"),
-            home,
-            *prompts,
-            cwd=project,
+            *argv,
+            cwd=folder / "project",
             HOME=str(folder),
             CLAUDE_CONFIG_DIR=str(folder / "config"),
             ANTHROPIC_BASE_URL=server.url,
@@ -127,6 +129,16 @@ def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Pat
     (kept,) = (home / "projects").glob("*/*")
     with Session.open(kept.name, home=home, read_only=True) as session:
         assert session.search(CRATE).hits
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    """LIB-4: as it stands in docs/use/integrations.md."""
+    (tmp_path / "project").mkdir()
+    worker = Worker()
+    worker.parts = PARTS - 2
+    said = asyncio.run(run(tmp_path, worker, "-c", example("perdure.integrations.claude_agent_sdk")))
+    assert any("ResultMessage" in line and "is_error=False" in line for line in said)
+    assert "mcp__perdure__recall" in worker.bodies()[0] and len(list(tmp_path.rglob("transcripts/*/*.jsonl"))) == 1
 
 
 def test_a_conversation_goes_on_from_our_store_alone(tmp_path: Path) -> None:

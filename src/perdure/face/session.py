@@ -789,10 +789,10 @@ def path_of(given: Any, what: str) -> str | Path:
 def options_of(
     kind: type[Session], settings: Settings | Mapping[str, Any] | None, services: Services | None
 ) -> SessionOptions:
-    return SessionOptions(settings=_settings(settings), services=services or Services(), kind=kind)
+    return SessionOptions(settings=settings_of(settings), services=services or Services(), kind=kind)
 
 
-def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+def settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
     if given is None or isinstance(given, Settings):
         return given or Settings()
     if not isinstance(given, Mapping):

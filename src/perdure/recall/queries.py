@@ -120,8 +120,25 @@ def best_spot(text: str, terms: Iterable[QueryTerm]) -> BestLine:
             weight[number] += 1 / len(found)  # type: ignore[assignment]  # a Counter counts in any number
     best = max(weight, key=lambda n: (weight[n], -n), default=0)
     offset = sum(len(line) + 1 for line in lines[:best])
-    column = min((m.start() for p in wanted if (m := p.search(low[best]))), default=0)
-    return BestLine(best + 1, offset, _snippet(lines, best, column))
+    return BestLine(best + 1, offset, _snippet(lines, best, _column(low[best], wanted)))
+
+
+def _column(line: str, wanted: Sequence[re.Pattern[str]]) -> int:
+    """Where in a line the terms stand together, the rarest counting most: a line of JSON may hold a whole file."""
+    found = sorted((match.start(), n) for n, pattern in enumerate(wanted) for match in pattern.finditer(line))
+    counts = Counter(n for _, n in found)
+    near, seen, weight, best, column = 0, Counter[int](), 0.0, 0.0, 0
+    for at, n in found:
+        seen[n] += 1
+        weight += 1 / counts[n] if seen[n] == 1 else 0
+        while at - found[near][0] > SNIPPET_CHARS // 2:
+            gone = found[near][1]
+            seen[gone] -= 1
+            weight -= 1 / counts[gone] if not seen[gone] else 0
+            near += 1
+        if weight > best + 1e-9:
+            best, column = weight, found[near][0]
+    return column
 
 
 def _snippet(lines: list[str], number: int, column: int) -> str:

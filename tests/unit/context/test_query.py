@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from perdure.recall.queries import best_spot, camel_parts, space_unspaced_scripts, terms_of, word_scores
+from perdure.recall.queries import SNIPPET_CHARS, best_spot, camel_parts, space_unspaced_scripts, terms_of, word_scores
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.texts import pieces
 
@@ -37,6 +39,16 @@ def test_scores_without_an_index_find_parts_wholes_and_forms() -> None:
     for query, expected in (("error", 0), ("parse_line", 0), ("line", 0), ("fail", 1), ("字を", 3)):
         scores = [score for score, _ in word_scores(texts, terms_of(query))]
         assert scores[expected] > 0 and scores[2] == 0, query
+
+
+def test_of_a_long_line_the_part_is_shown_where_the_words_stand_together() -> None:
+    """RCL-1: a result in JSON is one line, whatever it says; the rarest of the words decides, of equals the first."""
+    rows = [f"crate {number} holds KX-{number * 7919 % 10_000}-QY" for number in range(1_000, 1_400)]
+    line = json.dumps({"output": "\n".join(rows)})
+    shown = best_spot(line, terms_of("crate 1217")).snippet
+    assert rows[217] in shown and len(shown) <= SNIPPET_CHARS + 1
+    assert rows[0] in best_spot(line, terms_of("crate")).snippet
+    assert best_spot("nothing of it " * 100, terms_of("crate")).snippet.startswith("nothing of it")
 
 
 def test_the_best_line_is_shown() -> None:
