@@ -295,8 +295,8 @@ async def test_an_end_that_a_command_forges_is_no_fault(written: str, tmp_path: 
 
 def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """SEC-10: `auto` goes on, `on` refuses in one line, `doctor` and the beginning of a chat say it."""
-    from perdure.cli.chat.agents import _unboxed
     from perdure.cli.doctor import _sandbox
+    from perdure.wiring.factory import _unboxed
 
     monkeypatch.setattr("perdure.adapters.machine.sandbox.shutil.which", lambda *_, **__: None)
     monkeypatch.setattr(confine, "abi", lambda: 0)

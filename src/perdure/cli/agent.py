@@ -124,7 +124,7 @@ def run(
     import anyio
 
     from perdure.adapters.providers.connect import OFFLINE
-    from perdure.cli.chat.agents import agent_factory
+    from perdure.cli.chat.agents import factory_here
     from perdure.cli.chat.headless import prompt_of
     from perdure.cli.chat.headless import run as run_headless
     from perdure.cli.history import rewind_files
@@ -137,7 +137,7 @@ def run(
     text = prompt_of(prompt)
 
     async def body() -> int:
-        async with agent_factory(_flags(sets, model, mode, max_turns), trusts=trust) as factory:
+        async with factory_here(_flags(sets, model, mode, max_turns), trusts=trust) as factory:
             if factory.is_demonstration and OFFLINE not in factory.config.settings.main_models:
                 raise BadSetting(NO_MODEL)
             return await run_headless(factory, text, resume=resume, last=last, fork=fork, is_json=json)
@@ -155,9 +155,10 @@ def _check(resume: str | None, last: bool, fork: bool) -> None:
 def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: list[str]) -> None:
     import anyio
 
-    from perdure.cli.chat.agents import agent_factory, project_of
+    from perdure.cli.chat.agents import factory_here
     from perdure.cli.chat.talk import talk
     from perdure.cli.trust import settle
+    from perdure.wiring.factory import project_of
 
     _check(resume, last, fork)
     if not trusts:  # a person is asked about the folders that they are about to work in (SEC-8)
@@ -168,7 +169,7 @@ def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: l
         settle(folders, tuple(flags))
 
     async def body() -> int:
-        async with agent_factory(flags, trusts=trusts) as factory:
+        async with factory_here(flags, trusts=trusts) as factory:
             return await talk(factory, resume=resume, last=last, fork=fork)
 
     raise typer.Exit(anyio.run(body))

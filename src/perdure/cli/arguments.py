@@ -141,10 +141,9 @@ def last_session(store: SessionStore, project: Path) -> Path:
 
 def short_name(directory: Path) -> str:
     """A part of a session's id that is enough to name it here."""
-    from perdure.adapters.journal import SessionStore, short_ids
+    from perdure.adapters.journal import SessionStore
 
-    names = {one.name for one in SessionStore(home()).newest()} | {directory.name}
-    return short_ids(names, only=(directory.name,))[directory.name]
+    return SessionStore(home()).short_name(directory)
 
 
 # --- what a shell completes -------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from perdure.errors import ModelError, PerdureError
+from perdure.errors import ModelError, ModelGaveUp, PerdureError
 
 if TYPE_CHECKING:
     from perdure.agent.progress import PermissionRefused
+    from perdure.ports.session import Model
 
 # What a model error's code means, and what a person can do about it.
 MODEL_FAILURES: dict[str, tuple[str, str]] = {
@@ -72,6 +73,11 @@ def model_failure(error: ModelError) -> str:
 def shown_error(error: PerdureError) -> str:
     """Any error of ours, as a person reads it."""
     return model_failure(error) if isinstance(error, ModelError) else str(error)
+
+
+def model_change(error: ModelGaveUp, model: Model) -> str:
+    """Why a model isn't asked any more, and which one is instead."""
+    return f"{model_failure(error)}; continuing with {model.about.id}"
 
 
 def model_reason(reason: str) -> str:

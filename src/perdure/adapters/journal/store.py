@@ -362,6 +362,11 @@ class SessionStore:
                 found.append(((directory / JOURNAL).stat().st_mtime, directory.name, directory))
         return tuple(directory for _, _, directory in sorted(found, reverse=True))
 
+    def short_name(self, directory: Path) -> str:
+        """A part of a session's id that is enough to name it here."""
+        names = {one.name for one in self.newest()} | {directory.name}
+        return short_ids(names, only=(directory.name,))[directory.name]
+
     def locate(self, reference: str | Path) -> Path:
         """The directory of a session, by its id, a part of it that no other id has, or a path to it or its journal."""
         text = os.fspath(reference)

@@ -19,16 +19,17 @@ from perdure.agent.progress import (
     ToolEnded,
     ToolStarted,
 )
-from perdure.cli.chat.agents import Spending, close_session, telling, work
+from perdure.cli.chat.agents import Spending, session_named, telling
 from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, cut, note, out, out_json, plain
-from perdure.cli.words import permission_advice, shown_error
+from perdure.cli.words import model_change, permission_advice, shown_error
 from perdure.context.replies import TextDelta
 from perdure.errors import BadSetting, PerdureError
+from perdure.wiring.factory import close_session, work
 
 if TYPE_CHECKING:
     from perdure.agent.loop import AgentLoop
-    from perdure.cli.chat.agents import AgentFactory
     from perdure.events import Event
+    from perdure.wiring.factory import AgentFactory
 
 
 _CODES = {"done": EXIT_OK, "interrupted": EXIT_INTERRUPTED}
@@ -106,7 +107,7 @@ async def run(factory: AgentFactory, prompt: str, *, resume: str | None, last: b
     """Work on one prompt and say how it ended. Returns the exit code."""
     lines, spent = RunOutput(is_json), Spending()
     factory.on_progress, factory.also = lines.progress, TeeSink(lines, spent)
-    agent = await factory.agent(resume=factory.resumed(resume, last=last), fork=fork)
+    agent = await factory.agent(resume=session_named(factory, resume, last=last), fork=fork)
     for line in factory.told:
         lines.tell(line)
     try:
@@ -134,7 +135,7 @@ async def _until_done(agent: AgentLoop, factory: AgentFactory, prompt: str, line
 
         await tasks.start(listen)
         try:
-            said.append(await work(agent, factory, prompt, lines.tell))
+            said.append(await work(agent, factory, prompt, lambda e, model: lines.tell(model_change(e, model))))
         except Exception as e:  # carried out of the group, which would wrap it
             failed.append(e)
         tasks.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from perdure.agent.loop import AgentLoop
 from perdure.agent.permissions import PermissionRule
 from perdure.agent.progress import Allow, Deny, PermissionQuestion
 from perdure.cli.arguments import short_name
-from perdure.cli.chat.agents import AgentFactory, Spending, close_session, work
+from perdure.cli.chat.agents import Spending, session_named
 from perdure.cli.chat.attachments import attached_files, run_own_command
 from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command, waiting_memories
 from perdure.cli.chat.reading import (
@@ -32,12 +32,14 @@ from perdure.cli.chat.reading import (
 from perdure.cli.chat.screen import Screen, call_summary, edit_diff, model_name
 from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, is_terminal, note, plain, plural, usd
 from perdure.cli.room import room_line
-from perdure.cli.words import shown_error
+from perdure.cli.words import model_change, shown_error
 from perdure.context.policy import low_line
-from perdure.errors import BadSetting, PerdureError
+from perdure.errors import BadSetting, ModelGaveUp, PerdureError
 from perdure.hooks import StartSource
+from perdure.ports.session import Model
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import spoken
+from perdure.wiring.factory import AgentFactory, close_session, work
 
 Rules = tuple[PermissionRule, ...]
 HISTORY = "history"  # beside the sessions of a project
@@ -142,11 +144,14 @@ class Chat:
         except PerdureError:
             self.draft = text or ""  # it wasn't sent
             raise
-        said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"), attached)
+        said = await work(self.agent, self.factory, text, self._changed_model, attached)
         self.screen.begin("")
         if said.stopped != "done":
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
             self.reader.take_back()
+
+    def _changed_model(self, error: ModelGaveUp, model: Model) -> None:
+        self.screen.line(model_change(error, model), "yellow")
 
     @property
     def directory(self) -> Path:
@@ -230,7 +235,7 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         factory.ask = asked if reader.can_ask else None
         factory.on_progress = screen.progress
         factory.also = TeeSink(screen, spent)
-        directory = factory.resumed(resume, last=last)
+        directory = session_named(factory, resume, last=last)
         one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
         screen.root = one.agent.context.machine.workspace.root
         _greet(one, directory, is_copy=fork)
