@@ -5,6 +5,16 @@ from __future__ import annotations
 PACKAGE = __name__.partition(".")[0]
 
 
+def release() -> str:
+    """The version that is installed; empty when a program runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return ""
+
+
 def install(extra: str) -> str:
     """The command that installs an extra. A program that runs from its sources is installed from them.
 

@@ -15,6 +15,18 @@ from perdure.agent.permissions import PermissionDecision, PermissionRule
 from perdure.context.replies import Delta, Reply
 from perdure.transcript.records import InFlight
 
+# What a call is about, by the first of these fields that it has.
+_ABOUT = ("command", "file_path", "pattern", "description", "skill", "id", "query", "bash_id", "shell_id", "focus")
+
+
+def call_summary(arguments: dict[str, Any]) -> str:
+    """One line on what a call is for."""
+    named = next((arguments[name] for name in _ABOUT if arguments.get(name)), None)
+    if named is None and isinstance(todos := arguments.get("todos"), list):
+        done = sum(isinstance(one, dict) and one.get("status") == "completed" for one in todos)
+        named = f"{done} of {len(todos)} done"
+    return " ".join(str(named).split()) if named is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:

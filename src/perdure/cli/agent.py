@@ -64,7 +64,7 @@ def chat(
     It reads, searches, edits and runs commands, and asks before it changes anything. /help lists what you can type.
     Without a key or a model server on this machine you see a demonstration.
     """
-    _converse(resume, last, fork, trust, _flags(sets, model, mode))
+    _converse(resume, last, fork, trust, flags_of(sets, model, mode))
 
 
 @app.command(epilog=examples("perdure resume 7k2q9x", "perdure resume --last", "perdure resume 7k2q9x --fork"))
@@ -83,7 +83,7 @@ def resume(
     """Continue a session, as chat --resume SESSION does."""
     if session is None and not last:
         raise BadSetting("resume: which session? Give its id, or --last; `perdure sessions` lists them")
-    _converse(session, last, fork, trust, _flags(sets, model, mode))
+    _converse(session, last, fork, trust, flags_of(sets, model, mode))
 
 
 @app.command(
@@ -137,7 +137,7 @@ def run(
     text = prompt_of(prompt)
 
     async def body() -> int:
-        async with factory_here(_flags(sets, model, mode, max_turns), trusts=trust) as factory:
+        async with factory_here(flags_of(sets, model, mode, max_turns), trusts=trust) as factory:
             if factory.is_demonstration and OFFLINE not in factory.config.settings.main_models:
                 raise BadSetting(NO_MODEL)
             return await run_headless(factory, text, resume=resume, last=last, fork=fork, is_json=json)
@@ -175,7 +175,7 @@ def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: l
     raise typer.Exit(anyio.run(body))
 
 
-def _flags(sets: list[str] | None, model: str | None, mode: str | None, max_turns: int | None = None) -> list[str]:
+def flags_of(sets: list[str] | None, model: str | None, mode: str | None, max_turns: int | None = None) -> list[str]:
     """The options as settings, which is what they are."""
     flags = [*(sets or ())]
     flags += [f"main_models={model}"] if model is not None else []

@@ -28,7 +28,7 @@ from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFoun
 
 # Panels of the help screen: each command with the module it stands in. A `+` marks a group with commands of its own.
 PANELS: dict[str, dict[str, str]] = {
-    "Work": {"chat": "agent", "run": "agent", "resume": "agent", "init": "config", "trust": "trust"},
+    "Work": {"chat": "agent", "run": "agent", "resume": "agent", "acp": "acp", "init": "config", "trust": "trust"},
     "Look": {
         "sessions": "+sessions",
         "inspect": "inspect",
@@ -128,12 +128,9 @@ app = typer.Typer(
 
 def _version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import PackageNotFoundError, version
+        from perdure.adapters.extras import release
 
-        try:
-            out(f"perdure {version('perdure')}")
-        except PackageNotFoundError:
-            out("perdure (run from its sources)")
+        out(f"perdure {release() or '(run from its sources)'}")
         raise typer.Exit
 
 

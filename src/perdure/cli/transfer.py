@@ -305,19 +305,14 @@ def _claude_code_bytes(path: Path) -> bytes | None:
 
 def claude_code_lines(one: ReadSession) -> Iterable[bytes]:
     """The session as lines of a Claude Code log."""
-    from importlib.metadata import PackageNotFoundError, version
-
+    from perdure.adapters.extras import release
     from perdure.logs.export import to_claude_code
 
-    try:
-        release = version("perdure")
-    except PackageNotFoundError:
-        release = "0"
     return to_claude_code(
         one.messages,
         session=one.session,
         cwd=one.cwd or "",
-        version=release,
+        version=release() or "0",
         boundaries=_boundaries(one),
         branch=one.branch or "",
         title=one.title,

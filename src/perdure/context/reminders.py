@@ -107,6 +107,15 @@ def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> 
     return (front, *messages)
 
 
+ATTACHED = "attached"  # the note of a message with a file that a person brought along
+
+
+def attached_file(path: str, text: str) -> Message:
+    """A file that a person attached to a prompt, quoted: it may say anything, and none of it is their word (SEC-1)."""
+    said = prompts.render("attached_file", path=name(path), text=quoted(text))
+    return Message.of("user", [text_block(said)], origin="reminder", note=ATTACHED)
+
+
 def as_reminder(block: Block) -> Block:
     """What a client said as a system message in mid-conversation, for a place where none can stand."""
     value = block.value

@@ -14,6 +14,7 @@ from perdure.logs.reading import Problems, mended_record
 from perdure.memory.checkpoints import MissedChange
 from perdure.memory.places import name_for_people
 from perdure.ports.machine import CHECKPOINTS, FileRewind, FileRewinder
+from perdure.ports.session import LoadedJournal
 from perdure.transcript.blocks import Text, ToolResult
 from perdure.transcript.messages import FILES_REWOUND, Message, MessageId
 from perdure.transcript.records import OBSERVER_FAILED, Compacted, Noted, Record, Rewound
@@ -28,13 +29,33 @@ class PastPrompt:
     before: MessageId
 
 
+async def conversation(session: LiveSession) -> tuple[Message | Compacted, ...]:
+    """Everything that was said on the way to the present view, oldest first, with each compaction where it came."""
+    found: list[Message | Compacted] = []
+    known: set[MessageId] = set()
+    chain = _chain(_whole_view(await session.ports.journal.load(whole=True)))
+    for home, later in zip(chain, [*chain[1:], None], strict=True):
+        if home.boundary is not None:
+            found.append(home.boundary)
+            known |= {message.id for message in home.boundary.summary}
+        if later is not None and later.boundary is not None:  # what it kept, and a rewind left since
+            known |= {message for message in later.boundary.kept if message not in later.positions}
+        found += [item.message for item in home.items if item.message.id not in known]
+        known |= {item.message.id for item in home.items}
+    return tuple(found)
+
+
+def _whole_view(loaded: LoadedJournal) -> ContextView:
+    """The view with all that its boundaries replaced."""
+    return project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
+
+
 async def prompts(session: LiveSession) -> tuple[PastPrompt, ...]:
     """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
     loaded = await session.ports.journal.load(whole=True)
-    view = project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
     said = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
     found: list[PastPrompt] = []
-    chain = _chain(view)
+    chain = _chain(_whole_view(loaded))
     last = MessageId("")  # that was said, of what stands before
     for home, later in zip(chain, [*chain[1:], None], strict=True):
         known = {prompt.message.id for prompt in found}

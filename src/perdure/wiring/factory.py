@@ -214,7 +214,7 @@ def project_of(directory: Path) -> Path | None:
 async def work(
     agent: AgentLoop,
     factory: AgentFactory,
-    prompt: str | None,
+    prompt: str | Message | None,
     tell: Callable[[ModelGaveUp, Model], None],
     attached: Sequence[Message] = (),
 ) -> RunResult:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perdure.agent.loop import AgentLoop
     from perdure.cli.chat.screen import Screen
 
-ATTACHED, OWN_COMMAND = "attached", "own_command"  # notes of these messages
+OWN_COMMAND = "own_command"  # the note of what a command of the person's own wrote
 _MENTION = re.compile(r"(?:(?<=\s)|\A)@(?:\"([^\"\n]+)\"|([^\s\"@]+))")
 _TRAILING = ".,;:!?)]}'"
 _MOST_FILES = 20
@@ -90,14 +90,9 @@ async def _reads(context: ToolContext, path: str) -> ToolEffects:
 
 def _attached(path: str, outcome: ToolOutcome) -> Message:
     if isinstance(outcome.content, str):
-        text = reminders.quoted(outcome.content)
-        return _quoting(prompts.render("attached_file", path=reminders.name(path), text=text), ATTACHED)
+        return reminders.attached_file(path, outcome.content)
     said = prompts.render("attached_file", path=reminders.name(path), text="(an image)")
-    return Message.of("user", [text_block(said), *outcome.content], origin="reminder", note=ATTACHED)
-
-
-def _quoting(text: str, note: str) -> Message:
-    return Message.of("user", [text_block(text)], origin="reminder", note=note)
+    return Message.of("user", [text_block(said), *outcome.content], origin="reminder", note=reminders.ATTACHED)
 
 
 async def run_own_command(agent: AgentLoop, command: str, screen: Screen) -> None:
@@ -131,7 +126,8 @@ async def _tell(agent: AgentLoop, screen: Screen, command: str, text: str, state
     if len(lines) > _SHOWN_LINES:
         screen.line(f"  … {len(lines) - _SHOWN_LINES:,} more lines", "dim")
     quoted = {"command": reminders.quoted(command), "text": reminders.quoted(text or "(none)")}
-    await agent.session.append(_quoting(prompts.render("own_command", state=state, **quoted), OWN_COMMAND))
+    said = prompts.render("own_command", state=state, **quoted)
+    await agent.session.append(Message.of("user", [text_block(said)], origin="reminder", note=OWN_COMMAND))
 
 
 async def _allowed(

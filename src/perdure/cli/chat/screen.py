@@ -6,9 +6,9 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perdure.adapters.machine.edits import proposed_edits
 from perdure.adapters.providers.connect import OFFLINE
 from perdure.agent.progress import (
     AgentProgress,
@@ -20,6 +20,7 @@ from perdure.agent.progress import (
     SubagentProgress,
     ToolEnded,
     ToolStarted,
+    call_summary,
 )
 from perdure.cli.chat.agents import telling
 from perdure.cli.output import clean, cut, is_fancy, is_terminal, plain, wrapped
@@ -35,18 +36,7 @@ _PIPE_WIDTH = 110
 _SHOWN_LINES = 4  # of a tool's answer
 _ECHOED_LINES = 8  # of what a person sent
 _PAST_LINES = 12  # of an answer that was given before the session was taken up again
-# What a call is about, by the first of these fields that it has.
-_ABOUT = ("command", "file_path", "pattern", "description", "skill", "id", "query", "bash_id", "shell_id", "focus")
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
-
-
-def call_summary(arguments: dict[str, Any]) -> str:
-    """One line on what a call is for."""
-    named = next((arguments[name] for name in _ABOUT if arguments.get(name)), None)
-    if named is None and isinstance(todos := arguments.get("todos"), list):
-        done = sum(isinstance(one, dict) and one.get("status") == "completed" for one in todos)
-        named = f"{done} of {len(todos)} done"
-    return " ".join(clean(str(named)).split()) if named is not None else ""
 
 
 class Screen:
@@ -227,7 +217,7 @@ class Screen:
         self.running[call.id] = call.tool
         if call.id == self.asked:
             return
-        self.brief(f"* {call.tool} {call_summary(call.arguments)}", "bold")
+        self.brief(f"* {call.tool} {clean(call_summary(call.arguments))}", "bold")
         self.diff(edit_diff(call.tool, call.arguments, self.root))
 
     def _ended(self, call: ToolEnded) -> None:
@@ -247,7 +237,7 @@ class Screen:
     def _of_subagent(self, progress: AgentProgress) -> None:
         """Of a sub-agent only what it does; its words come with the result."""
         if isinstance(progress, ToolStarted):
-            self.brief(f"  | {progress.tool} {call_summary(progress.arguments)}", "dim")
+            self.brief(f"  | {progress.tool} {clean(call_summary(progress.arguments))}", "dim")
         elif isinstance(progress, PermissionRefused):
             self.line(f"  | {progress.tool} was refused: {progress.decision.why}", "yellow")
 
@@ -281,7 +271,6 @@ def model_name(about: ModelInfo) -> str:
 
 _CONTEXT = 2
 DIFF_LINES = 40
-_MOST_BYTES = 1_000_000
 
 
 def edit_diff(tool: str, arguments: dict[str, Any], root: str, *, most: int = DIFF_LINES) -> list[str]:
@@ -289,20 +278,8 @@ def edit_diff(tool: str, arguments: dict[str, Any], root: str, *, most: int = DI
 
     It reads the file as it is now; where the edit doesn't fit that, only its own texts are compared.
     """
-    name = arguments.get("file_path")
-    if tool not in ("Write", "Edit", "MultiEdit") or not isinstance(name, str):
-        return []
-    before = _read(Path(root, name))
-    if tool == "Write":
-        after = arguments.get("content")
-        return _first(_diffed(before or "", after if isinstance(after, str) else ""), most)
-    given = arguments.get("edits") if tool == "MultiEdit" else [arguments]
-    edits = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    after = None if before is None else _applied(before, edits)
-    if before is not None and after is not None:
-        return _first(_diffed(before, after), most)
-    texts = ((str(one.get("old_string", "")), str(one.get("new_string", ""))) for one in edits)
-    return _first((line for old, new in texts for line in _diffed(old, new)), most)
+    edits = proposed_edits(tool, arguments, root)
+    return _first((line for one in edits for line in _diffed(one.before or "", one.after)), most)
 
 
 def difference_lines(one: FileDifference) -> list[str]:
@@ -311,24 +288,6 @@ def difference_lines(one: FileDifference) -> list[str]:
     if b"\0" in before or b"\0" in after or (one.before is None and one.after is None):
         return []
     return list(_diffed(before.decode("utf-8", "replace"), after.decode("utf-8", "replace")))
-
-
-def _read(path: Path) -> str | None:
-    try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return None
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError):
-        return None
-
-
-def _applied(text: str, edits: list[dict[str, Any]]) -> str | None:
-    for one in edits:
-        old, new = one.get("old_string"), one.get("new_string")
-        if not isinstance(old, str) or not isinstance(new, str) or not old or old not in text:
-            return None
-        text = text.replace(old, new, -1 if one.get("replace_all") else 1)
-    return text
 
 
 def _diffed(before: str, after: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
 from perdure.agent.permissions import PermissionRule
-from perdure.agent.progress import Allow, Deny, PermissionQuestion
+from perdure.agent.progress import Allow, Deny, PermissionQuestion, call_summary
 from perdure.cli.arguments import short_name
 from perdure.cli.chat.agents import Spending, session_named
 from perdure.cli.chat.attachments import attached_files, run_own_command
@@ -29,8 +29,8 @@ from perdure.cli.chat.reading import (
     interruptible,
     listen_for_ctrl_c,
 )
-from perdure.cli.chat.screen import Screen, call_summary, edit_diff, model_name
-from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, is_terminal, note, plain, plural, usd
+from perdure.cli.chat.screen import Screen, edit_diff, model_name
+from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, clean, is_terminal, note, plain, plural, usd
 from perdure.cli.room import room_line
 from perdure.cli.words import model_change, shown_error
 from perdure.context.policy import low_line
@@ -316,7 +316,7 @@ def _greet(one: Chat, directory: Path | None, *, is_copy: bool) -> None:
 async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -> Allow | Deny:
     """Put one question to the person. Ctrl-C and the end of the input refuse, and end the turn."""
     screen.asked = asked.id
-    screen.line(f"? {asked.tool} {call_summary(asked.arguments)}".rstrip(), "bold yellow")
+    screen.line(f"? {asked.tool} {clean(call_summary(asked.arguments))}".rstrip(), "bold yellow")
     command = asked.arguments.get("command")
     if isinstance(command, str) and "\n" in command:  # what is allowed has to be seen whole
         for line in plain(command).splitlines():

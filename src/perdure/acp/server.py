@@ -1,0 +1,334 @@
+"""The server that an editor starts: it reads requests of the protocol, and answers each, also the odd ones (ACP-1)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import msgspec
+from acp.agent.router import build_agent_router
+from acp.connection import Connection
+from acp.exceptions import RequestError
+from acp.schema import (
+    AudioContentBlock,
+    BlobResourceContents,
+    EmbeddedResourceContentBlock,
+    ImageContentBlock,
+    ResourceContentBlock,
+    TextContentBlock,
+)
+from acp.stdio import stdio_streams
+
+from perdure.acp.session import MODES, EditorLink, EditorSession, Wording
+from perdure.adapters.config import home_of
+from perdure.adapters.journal.store import SessionStore
+from perdure.context.reminders import attached_file
+from perdure.errors import PerdureError
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message
+from perdure.wiring.factory import AgentFactory, project_of
+
+VERSION = 1  # of the protocol on the wire
+_MOST_LINE = 64 * 1024 * 1024  # bytes of one request: pictures come within
+_LISTED = 50  # sessions on a page
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+PromptBlock = (
+    TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderAgents:
+    """What makes agents for a folder, entered to find its models, and what a person should know of it before."""
+
+    factory: AbstractAsyncContextManager[AgentFactory]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class EditorServer:
+    """The methods of the protocol, by the names that the SDK's router calls. `agents_in` makes agents for a folder."""
+
+    agents_in: Callable[[Path], FolderAgents]
+    wording: Wording
+    version: str
+    connection: Connection | None = None
+    reports: bool = False
+    _open: dict[str, tuple[EditorSession, AsyncExitStack]] = field(default_factory=dict)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    def heard(self, method: str, params: Any) -> None:
+        """See a request as it came: the SDK doesn't know yet that a client can show compactions."""
+        if method == "initialize" and isinstance(params, dict):
+            found: Any = params
+            for name in ("clientCapabilities", "session", "compaction"):
+                found = found.get(name) if isinstance(found, dict) else None
+            self.reports = isinstance(found, dict)
+
+    def _link(self) -> EditorLink:
+        assert self.connection is not None
+
+        async def request(method: str, params: dict[str, Any]) -> Any:
+            assert self.connection is not None
+            try:
+                return await self.connection.send_request(method, params)
+            except RequestError as e:
+                raise PerdureError(f"the editor refused {method}: {e}") from None
+
+        return EditorLink(self.connection.send_notification, request, self.wording, self.reports)
+
+    async def close(self) -> None:
+        """Close every session; what runs in them is interrupted."""
+        with anyio.CancelScope(shield=True):
+            for name in tuple(self._open):
+                await self._close(name)
+
+    async def _close(self, name: str) -> None:
+        session, stack = self._open.pop(name)
+        try:
+            await session.close()
+        finally:
+            await stack.aclose()
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def initialize(self, protocol_version: int, **_: Any) -> dict[str, Any]:
+        return {
+            "protocolVersion": VERSION,
+            "agentInfo": {"name": "perdure", "title": "Perdure", "version": self.version},
+            "agentCapabilities": {
+                "loadSession": True,
+                "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+                "mcpCapabilities": {"http": False, "sse": False},
+                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+            },
+            "authMethods": [],
+        }
+
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> dict[str, Any]:
+        session = await self._opened(_folder(cwd), None, mcp_servers)
+        return {"sessionId": session.id, "modes": session.modes()}
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> dict[str, Any]:
+        session = await self._continued(cwd, session_id, mcp_servers)
+        await session.replay()
+        return {"modes": session.modes()}
+
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any
+    ) -> dict[str, Any]:
+        session = await self._continued(cwd, session_id, mcp_servers)
+        return {"modes": session.modes()}
+
+    async def close_session(self, session_id: str, **_: Any) -> dict[str, Any]:
+        self._known(session_id)
+        await self._close(session_id)
+        return {}
+
+    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> dict[str, Any]:
+        if cursor is not None and not cursor.isdecimal():
+            raise _invalid(f"cursor: {cursor[:80]!r} is none that this agent gave")
+        store, start = SessionStore(home_of(os.environ)), int(cursor or 0)
+        project = str(_folder(cwd)) if cwd is not None else None
+        found = await anyio.to_thread.run_sync(store.list, project)
+        page: dict[str, Any] = {
+            "sessions": [
+                {
+                    "sessionId": one.id,
+                    "cwd": one.project,
+                    "title": one.title or one.last_prompt or "",
+                    "updatedAt": datetime.fromtimestamp(one.modified, UTC).isoformat(),
+                }
+                for one in found[start : start + _LISTED]
+            ]
+        }
+        if start + _LISTED < len(found):
+            page["nextCursor"] = str(start + _LISTED)
+        return page
+
+    async def _continued(self, cwd: str, name: str, servers: Sequence[Any] | None) -> EditorSession:
+        """A session that is there, opened again; one that this editor has open already stays as it is."""
+        folder = _folder(cwd)
+        if name in self._open:
+            return self._known(name)
+        try:
+            directory = SessionStore(home_of(os.environ)).named(name)
+        except PerdureError as e:
+            raise self._refused(e) from None
+        if directory.name != name:
+            raise _invalid(f"sessionId: there is no session {name[:80]!r}")
+        return await self._opened(project_of(directory) or folder, directory, servers)
+
+    async def _opened(self, folder: Path, directory: Path | None, servers: Sequence[Any] | None) -> EditorSession:
+        async with self._opening:  # two requests for one session are two for the same one
+            if directory is not None and directory.name in self._open:
+                return self._known(directory.name)
+            async with AsyncExitStack() as stack:
+                try:
+                    here = self.agents_in(folder)
+                    factory = await stack.enter_async_context(here.factory)
+                    notes = [*here.notes, *factory.told]
+                    if servers:
+                        names = ", ".join(str(getattr(one, "name", "")) for one in servers)
+                        notes.append(f"MCP servers of the editor aren't used by Perdure's agent: {names}")
+                    session = await EditorSession.opened(self._link(), factory, directory, notes)
+                except PerdureError as e:
+                    raise self._refused(e) from None
+                self._open[session.id] = session, stack.pop_all()
+        asyncio.get_running_loop().call_later(0.05, session.introduce)  # editors know the session once it is answered
+        return session
+
+    def _known(self, name: str) -> EditorSession:
+        if name not in self._open:
+            raise _invalid(f"sessionId: {name[:80]!r} isn't open here; load it or resume it first")
+        return self._open[name][0]
+
+    # --- prompts ------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, session_id: str, prompt: Sequence[PromptBlock], **_: Any) -> dict[str, Any]:
+        session = self._known(session_id)
+        if session.is_at_work:
+            raise RequestError(-32600, "a prompt is being worked on in this session: cancel it, or wait for its end")
+        said, text, attached = _read(prompt)
+        try:
+            return {"stopReason": await session.prompt(said, text, attached)}
+        except PerdureError as e:
+            raise self._refused(e) from None
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        if session_id in self._open:
+            self._known(session_id).cancel()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> dict[str, Any]:
+        if not self._known(session_id).set_mode(mode_id):
+            raise _invalid(f"modeId: {mode_id[:80]!r} is none of {', '.join(name for name, _, _ in MODES)}")
+        return {}
+
+    def _refused(self, error: PerdureError) -> RequestError:
+        return RequestError(-32603, self.wording.error(error))
+
+
+def _invalid(text: str) -> RequestError:
+    return RequestError(-32602, text)
+
+
+def _folder(cwd: str) -> Path:
+    path = Path(cwd)
+    if "\0" in cwd or not path.is_absolute() or not path.is_dir():
+        raise _invalid(f"cwd: {cwd[:200]!r}: give the absolute path of a folder that is there")
+    return path
+
+
+def _read(blocks: Iterable[PromptBlock]) -> tuple[Message, str, list[Message]]:
+    """A prompt as a message, its words, and what it brings along: quoted, as files may say anything (SEC-1)."""
+    content: list[Any] = []
+    attached: list[Message] = []
+    words: list[str] = []
+    for block in blocks:
+        if isinstance(block, TextContentBlock):
+            words.append(block.text)
+            content.append(text_block(block.text))
+        elif isinstance(block, ImageContentBlock):
+            content.append(_image(block))
+        elif isinstance(block, ResourceContentBlock):
+            words.append(f"@{_place(block.uri)}")
+            content.append(text_block(words[-1]))
+        elif isinstance(block, EmbeddedResourceContentBlock):
+            if isinstance(block.resource, BlobResourceContents):
+                raise _invalid(f"prompt: {block.resource.uri[:200]}: only texts can be attached")
+            words.append(f"@{_place(block.resource.uri)}")
+            content.append(text_block(words[-1]))
+            attached.append(attached_file(_place(block.resource.uri), block.resource.text))
+        else:
+            raise _invalid("prompt: audio can't be read here, as promptCapabilities says")
+    if not any(word.strip() for word in words) and all(isinstance(one, dict) is False for one in content):
+        raise _invalid("prompt: it is empty")
+    return Message.of("user", content), "\n".join(words), attached
+
+
+def _image(block: ImageContentBlock) -> dict[str, Any]:
+    if block.mime_type not in _IMAGES:
+        raise _invalid(f"prompt: {block.mime_type[:80]!r}: give a picture as {', '.join(_IMAGES)}")
+    try:
+        base64.b64decode(block.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise _invalid("prompt: the data of a picture isn't base64") from None
+    return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
+
+
+def _place(uri: str) -> str:
+    """Where a resource is: the path of a file, else its address."""
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme == "file" else uri
+
+
+class MessageLines:
+    """The SDK's `Transport`: a message a line. What is no message is answered as the protocol of calls says."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None when the editor has hung up."""
+        while True:
+            try:
+                line = await self._reader.readline()
+                if not line:
+                    return None
+                message = msgspec.json.decode(line)
+            except (ValueError, RecursionError):  # no JSON, or a line beyond all bounds
+                await self._refuse(-32700, "not a message: a line of JSON is expected")
+                continue
+            if isinstance(message, dict) and isinstance(message.get("method", ""), str):
+                return message
+            await self._refuse(-32600, "not a message: an object with a method is expected")
+
+    async def _refuse(self, code: int, text: str) -> None:
+        await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self._writer.write(msgspec.json.encode(message) + b"\n")
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        self._writer.close()
+
+
+async def serve(server: EditorServer) -> None:
+    """Speak over standard input and output until the editor hangs up, or the process is told to end."""
+    reader, writer = await stdio_streams(limit=_MOST_LINE)
+    sys.stdout = sys.stderr  # nothing else may write between the messages
+    route = build_agent_router(server, use_unstable_protocol=True)  # type: ignore[arg-type] # plain data is an answer
+
+    async def handle(method: str, params: Any, is_notification: bool) -> Any:
+        server.heard(method, params)
+        return await route(method, params, is_notification)
+
+    server.connection = connection = Connection(handle, MessageLines(reader, writer), listening=False)
+    listening = asyncio.create_task(connection.main_loop())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, listening.cancel)
+    try:
+        await listening
+    finally:
+        with anyio.CancelScope(shield=True):
+            await server.close()
+            await connection.close()

@@ -1,0 +1,66 @@
+"""`perdure acp`: the agent in an editor that speaks the Agent Client Protocol (ACP-1)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from perdure.cli.agent import ModelName, PermissionMode, Trust, flags_of
+from perdure.cli.arguments import Sets, examples, family
+from perdure.cli.output import EXIT_OK
+from perdure.errors import BadSetting
+from perdure.events import Event
+
+app = family()
+
+
+@app.command(epilog=examples("perdure acp", "perdure acp --model ollama:qwen3", "perdure acp --mode accept_edits"))
+def acp(*, model: ModelName = None, mode: PermissionMode = None, trust: Trust = False, sets: Sets = None) -> None:
+    """Run the agent for an editor, over the Agent Client Protocol.
+
+    An editor such as Zed starts this command and speaks with it over standard input and output; it ends with the
+    editor. It keeps its sessions where chat does, so each can go on with the other's.
+    """
+    import anyio
+
+    try:
+        from perdure.acp.server import EditorServer, FolderAgents, serve
+        from perdure.acp.session import Wording
+    except ImportError as e:
+        from perdure.adapters.extras import install
+
+        raise BadSetting(f"editors need another package ({e.name}): {install('acp')}") from e
+    from perdure.adapters.config import load
+    from perdure.adapters.extras import release
+    from perdure.agent.loop import AgentLoop
+    from perdure.cli.chat.agents import telling
+    from perdure.cli.room import room_line
+    from perdure.cli.words import compaction_failure, shown_error
+    from perdure.wiring.factory import agent_factory
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
+    flags = flags_of(sets, model, mode)
+
+    def agents_in(folder: Path) -> FolderAgents:
+        config = load(os.environ, cwd=folder, flags=flags, trusts=trust)
+        notes = [f"{warning.name}: {warning.reason}" for warning in config.warnings]
+        if config.unapproved:
+            held = ", ".join(config.unapproved)
+            notes.append(f"{folder} isn't trusted, so it isn't used: {held}; `perdure trust` in a terminal trusts it")
+        return FolderAgents(agent_factory(config, folder, trusts=trust), tuple(notes))
+
+    def event_line(event: Event) -> str | None:
+        told = telling(event)
+        return told[0] if told is not None and told[1] != "dim" else None
+
+    def room(agent: AgentLoop) -> str:
+        return room_line(agent.session.view, agent.session.facts())
+
+    load(os.environ, cwd=Path.cwd(), flags=flags)  # a wrong flag is said at once, where somebody sees it
+    wording = Wording(error=shown_error, event=event_line, not_compacted=compaction_failure, room=room)
+    anyio.run(serve, EditorServer(agents_in, wording, release()))
+    raise typer.Exit(EXIT_OK)
