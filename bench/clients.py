@@ -296,6 +296,7 @@ class Outcome:
     is_done: bool
     upstream: Worker
     announced: int  # moves of the prefix
+    edits: int  # that the client made to its own history
     compactions: int
     sessions: list[str]
     seconds: float
@@ -308,8 +309,9 @@ class Outcome:
 
     @property
     def unannounced(self) -> int:
-        """How many moves of the prefix were neither announced nor the client's own, who began a new history."""
-        own = len(self.sessions) - len(self.upstream.made)
+        """How many moves of the prefix were neither announced nor the client's own, who edits its history or begins
+        a new one."""
+        own = self.edits + len(self.sessions) - len(self.upstream.made)
         return max(0, len(self.upstream.statistics.prefix_moves) - self.announced - own)
 
     @property
@@ -462,7 +464,7 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
         for argv in (*client.before, client.argv):
             said = await at.home.run(argv)
         (folder / "said.txt").write_text(said)
-        answers = await asyncio.to_thread(_answers, at.gateway.url)
+        answers, edits = await asyncio.to_thread(_metrics, at.gateway.url)
     return Outcome(
         client,
         worker.statistics.answered,
@@ -470,6 +472,7 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
         calls <= max(worker.made.values(), default=0) and "done" in said.lower(),
         worker,
         len(at.events("PrefixMoved")),
+        edits,
         len(at.events("CompactionDone")),
         at.sessions(),
         time.monotonic() - began,
@@ -477,12 +480,13 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
     )
 
 
-def _answers(url: str) -> dict[str, int]:
-    """How many answers the client got, by the class of their status."""
+def _metrics(url: str) -> tuple[dict[str, int], int]:
+    """How many answers the client got, by the class of their status; and how often it had edited its history."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    found = re.findall(r'^perdure_answers_total\{status="(\dxx)"\} ([\d.]+)', "\n".join(lines), re.MULTILINE)
-    return {kind: int(float(count)) for kind, count in found}
+        lines = answer.read().decode()
+    found = re.findall(r'^perdure_answers_total\{status="(\dxx)"\} ([\d.]+)', lines, re.MULTILINE)
+    edits = re.search(r"^perdure_edited_total ([\d.]+)", lines, re.MULTILINE)
+    return {kind: int(float(count)) for kind, count in found}, int(float(edits[1])) if edits else 0
 
 
 def main() -> int:

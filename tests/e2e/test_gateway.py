@@ -197,7 +197,12 @@ async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: 
         await ask(client, fork)
         edited = [dict(m) for m in talks["blue"]]
         edited[4] = {"role": "user", "content": "blue says something else"}
+        forks = at.metric("perdure_forks_total")
         await ask(client, [*edited, {"role": "user", "content": "go on"}])
+        assert sorted(held.head.count for held in at.held) == [10, 12, 14], "edited, not another conversation"
+        assert at.metric("perdure_forks_total") == forks and at.metric("perdure_edited_total") == 1
+        await ask(client, [*talks["blue"], {"role": "user", "content": "as it was"}])
+        assert b"blue says 2" in server.received[-1].body and b"something else" not in server.received[-1].body
         await ask(client, [*talks["red"], {"role": "user", "content": "red goes on"}])
         last = server.received[-1]
         for held in at.held:
@@ -205,8 +210,36 @@ async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: 
             assert not ("red says 5" in shown and "blue says 5" in shown)
             assert not ("another way" in shown and "red says 3" in shown)
         assert b"red goes on" in last.body and b"another way" not in last.body
-        assert sorted(held.head.count for held in at.held) == [10, 12, 14, 14]
         assert not server.upstream.statistics.violations
+
+
+@in_loop
+async def test_a_client_that_rewrites_its_last_message_has_one_session(tmp_path: Path) -> None:
+    """GW-2: aider puts a reminder behind what is said last, and leaves it out of the next request. That is one
+    conversation, and what was compacted stays compacted: not every request has to do it again."""
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=[f"answer {n}" for n in range(60)])
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client = at.claude(max_retries=0)
+        messages: list[Any] = [{"role": "user", "content": "No files."}, {"role": "assistant", "content": "Ok."}]
+        for n in range(60):
+            said = f"part {n}: " + f"number {n} of many words " * 400
+            last = {"role": "user", "content": f"{said} Reply in English."}
+            answer = await ask(client, [*messages, last])
+            messages += [{"role": "user", "content": said}, {"role": "assistant", "content": answer.content}]
+            assert len(at.held) == 1
+            sent = server.received[-1].body
+            assert sent.count(b"Reply in English.") == 1 and b"The conversation continues" not in sent
+        compacted = at.metric("perdure_compactions_total", trigger="auto", strategy="ledger")
+        assert 2 <= compacted <= 8 and at.metric("perdure_edited_total") == 59
+        (held,) = at.held
+        name, summary = held.id, held.session.view.items[0].message.id
+        assert not upstream.statistics.violations and not upstream.statistics.refused
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        upstream.script.append("goes on")
+        await ask(at.claude(max_retries=0), [*messages, {"role": "user", "content": "and now?"}])
+        (held,) = at.held
+        assert held.id == name and at.metric("perdure_edited_total") == 1, "a restart makes no difference"
+        assert held.session.view.items[0].message.id == summary
 
 
 @in_loop

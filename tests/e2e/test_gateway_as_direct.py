@@ -385,5 +385,5 @@ async def test_the_effort_set_in_mid_conversation_outlives_a_compaction(tmp_path
             expected = effort if headers["x-perdure-mode"] == "view" else "high"  # else the client's own bytes say it
             assert sent["output_config"] == {"effort": expected}
         assert headers["x-perdure-mode"] == "view"
-        assert at.metric("perdure_compactions_total", trigger="auto", strategy="ledger") > 1
+        assert at.metric("perdure_compactions_total", trigger="auto", strategy="ledger") >= 1
         assert not upstreams.statistics.violations

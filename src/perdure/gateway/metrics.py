@@ -81,6 +81,9 @@ class Metrics:
         self.recalls = counter("recalls", "Answers that went on with what their model recalled, unseen by the client")
         self.unrecorded = counter("unrecorded", "Answers that were passed on but not recorded", "reason")
         self.forks = counter("forks", "Histories that left a session, and got one that shares its past")
+        self.edited = counter(
+            "edited", "Histories that their client had edited further up, and that stayed in their session"
+        )
         self.compactions = counter("compactions", "Compactions", "trigger", "strategy")
         self.edits = counter("edits", "Edits of views", "kind")
         self.moves = counter("prefix_moves", "Moves of a cached prefix, by reason", "reason")

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +37,7 @@ from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.history import HistoryPosition
+from perdure.transcript.history import HistoryPosition, chain
 from perdure.transcript.messages import Message, MessageId, call_id_as_said
 from perdure.transcript.records import (
     Calibrated,
@@ -78,6 +78,7 @@ CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, link BLOB NOT NULL, cou
 """
 
 T = TypeVar("T")
+DigestsFrom = Callable[[int], Awaitable[list[bytes]]]
 
 
 def _is_ours(record: Record) -> bool:
@@ -342,6 +343,7 @@ class CachedSession:
     asked: HistoryPosition | None = None
     route: str = "default"
     is_shaped: bool = False
+    is_rewound: bool = False  # its client has edited its history: the view ends where both agree
     users: int = 0
     used: float = field(default_factory=time.monotonic)
     size: int = 0  # its tokens when it was last used: all sessions are added up after each answer
@@ -397,8 +399,11 @@ class TenantSessions:
         return not (self.open or self._entering or self._index.is_busy)
 
     @asynccontextmanager
-    async def entered(self, links: Sequence[bytes], route: str) -> AsyncIterator[CachedSession]:
-        """The session of a history, locked, with its head at the longest beginning that it knows."""
+    async def entered(self, links: Sequence[bytes], route: str, digests: DigestsFrom) -> AsyncIterator[CachedSession]:
+        """The session of a history, locked, with its head at the longest beginning that it knows.
+
+        `digests` makes those of the messages behind so many.
+        """
         for _ in range(_TRIES):
             self._entering += 1
             try:
@@ -411,7 +416,11 @@ class TenantSessions:
                     if await self._stands(held, links):
                         yield held
                         return
-                    forked = await self._forked(held, links, route)
+                    known = (await held.session.ports.journal.load(whole=True)).records
+                    if await self._is_edited(held, links, known, digests):
+                        yield held
+                        return
+                    forked = await self._forked(held, links, known, route)
                     forked.users += 1
             with _used(forked):
                 async with forked.lock:
@@ -547,15 +556,38 @@ class TenantSessions:
         self.moved(held, asked)
         return True
 
-    async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str) -> CachedSession:
+    async def _is_edited(
+        self, held: CachedSession, links: Sequence[bytes], known: Sequence[Placed], digests: DigestsFrom
+    ) -> bool:
+        """Whether a history is the session's own that its client has edited further up: what was said last, in most
+        cases our answer, still stands in it. Then the session goes on from where both agree, and the rest is said anew.
+
+        A history without that is another branch. One whose answers were given here was known before it got so far.
+        """
+        places = [place for placed in known if (place := HistoryPosition.of(placed.record, CLIENT)) is not None]
+        by_link, by_count = ({place.link: place for place in places}, {place.count: place.link for place in places})
+        shared = next((by_link[link] for link in reversed(links[1:]) if link in by_link), None)
+        before = by_count.get(held.head.count - 1)
+        if shared is None or before is None or held.users > 1:
+            return False
+        if all(chain(before, [said])[1] != held.head.link for said in await digests(shared.count)):
+            return False
+        await held.session.record(Rewound(to=shared.message, reason="edited by its client"), shared.cursor(CLIENT))
+        self.moved(held, shared)
+        held.asked, held.is_rewound = None, True
+        held.sink.metrics.edited.inc()
+        return True
+
+    async def _forked(
+        self, parent: CachedSession, links: Sequence[bytes], known: Sequence[Placed], route: str
+    ) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
-        loaded = await parent.session.ports.journal.load(whole=True)
         ends: dict[bytes, int] = {}  # where the records of each beginning end that the parent knows
-        for number, placed in enumerate(loaded.records):
+        for number, placed in enumerate(known):
             if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
                 ends.setdefault(place.link, number)
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in ends), 0)
-        past = records_until(loaded.records, ends[links[count]]) if count else []
+        past = records_until(known, ends[links[count]]) if count else []
         store, ports = SessionStore(self.home), parent.session.ports
         session = ports.ids.new("session")
         with anyio.CancelScope(shield=True):

@@ -17,6 +17,7 @@ import anyio
 import msgspec
 
 from perdure.context.groups import RequiredThinking, required_thinking
+from perdure.context.policy import compaction_need
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, output_tokens, to_request
 from perdure.context.state import PROVIDER_EDITED
@@ -59,6 +60,7 @@ from perdure.gateway.sessions import (
     CLIENT,
     RECALLED,
     CachedSession,
+    DigestsFrom,
     TenantSessions,
     is_plain,
 )
@@ -230,6 +232,18 @@ class TurnMaker:
         except NotDigestible as e:
             raise Unmanageable(str(e)) from None
 
+    def _digests(self, who: Requester, incoming: ClientRequest, links: Sequence[bytes]) -> DigestsFrom:
+        """What makes the digests of a history's messages behind so many; none of those that it doesn't hold itself."""
+        before = len(links) - 1 - len(incoming.history)
+
+        async def digests(start: int) -> list[bytes]:
+            said = incoming.history[start - before :] if start >= before else ()
+            size = sum(len(bytes(raw)) for raw in said)
+            read = partial(_digest, who.side, said, self._limits)
+            return await run_aside(size, lambda: [read(number) for number in range(len(said))])
+
+        return digests
+
     async def begin(self, who: Requester, body: bytes) -> GatewayTurn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
 
@@ -239,7 +253,7 @@ class TurnMaker:
         links = await self.links(who, incoming)
         turn: GatewayTurn | None = None
         with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route) as held:
+            async with who.sessions.entered(links, who.route, self._digests(who, incoming, links)) as held:
                 turn = await self._begun(who, incoming, held, links)
                 held.users += 1
         assert turn is not None
@@ -273,7 +287,7 @@ class TurnMaker:
             return None
         links, how, done = await self.links(who, incoming), "", None
         with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route) as held:
+            async with who.sessions.entered(links, who.route, self._digests(who, incoming, links)) as held:
                 session = held.session
                 await held.keepers.collect(session)
                 await _append_new(who, incoming, held, links)
@@ -476,6 +490,11 @@ async def _reword_answer(who: Requester, incoming: ClientRequest, held: CachedSe
 async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:
     """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
     start, session = held.head.count, held.session
+    if held.is_rewound:
+        held.is_rewound = False
+        if compaction_need(session.view, session.facts()) is not None:
+            # Before anything comes behind that the client may edit again: the next rewind doesn't undo this one then.
+            await compact(session, trigger="auto")
     new = _unsaid(incoming, held, links)
     if not new:
         return
