@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ HEADERS = {"authorization": f"Bearer {KEY}", "openai-beta": "responses_websocket
 
 async def response(connection: Any, **fields: Any) -> Any:
     """The response to a `response.create`, with an error where it fails."""
-    await connection.send({"type": "response.create", "model": "gpt-6-sol", "store": False, **fields})
+    await connection.send({"type": "response.create", "model": "gpt-6-sol", "store": False} | fields)
     async for event in connection:
         if event.type in ("error", "response.failed"):
             return event
@@ -170,3 +172,37 @@ async def test_where_no_socket_can_be_served_it_is_refused_at_once(
             with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
                 await http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS)
         assert raised.value.status == 426 and not server.received
+
+
+@in_loop
+async def test_answers_under_way_end_before_the_gateway_does(tmp_path: Path) -> None:
+    """GW-6, GW-9: as those over HTTP; then the connection is closed with 1012, by which clients connect again."""
+    async with fake(upstream("a word " * 100), delay_seconds=0.02) as server, aiohttp.ClientSession() as http:
+        async with AsyncExitStack() as stack:
+            at = await stack.enter_async_context(serving(tmp_path, server))
+            working = await http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS)
+            idle = await http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS)
+            await working.send_str('{"type":"response.create","model":"m","input":"a","store":false}')
+            await working.receive_str()
+            ending = asyncio.create_task(stack.aclose())
+            closed = await idle.receive()
+            assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, 1012) and not ending.done()
+            await working.send_str('{"type":"response.create","model":"m","input":"b","store":false}')
+            told = [event async for event in working]
+            await ending
+        kinds = [msgspec.json.decode(event.data)["type"] for event in told]
+        assert kinds[-1] == "response.completed" and "error" in kinds and working.close_code == 1012
+        assert len(server.received) == 1
+
+
+@in_loop
+async def test_what_no_session_has_is_remembered_by_the_connection(tmp_path: Path) -> None:
+    """GW-6, GW-7: what passes through has all that was said before, and can be gone on from, with nothing stored."""
+    async with fake(upstream("one", "two", "three")) as server, serving(tmp_path, server) as at:
+        async with at.gpt(max_retries=0).responses.connect() as connection:
+            first = await response(connection, input="a")
+            template: Any = {"model": None, "prompt": {"id": "pmpt_1"}}
+            second = await response(connection, input="b", previous_response_id=first.id, **template)
+            third = await response(connection, input="c", previous_response_id=second.id)
+        assert third.output_text == "three" and at.metric("perdure_passed_total", reason="prompt") == 1
+        assert [len(body["input"]) for body in at.bodies] == [1, 3, 5]

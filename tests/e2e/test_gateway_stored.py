@@ -114,3 +114,23 @@ async def test_what_isnt_ours_is_the_upstreams(tmp_path: Path) -> None:
             await at.gpt().responses.delete(made.id)
             with pytest.raises(openai.NotFoundError):
                 await at.gpt().responses.retrieve(made.id)
+
+
+@in_loop
+async def test_a_template_that_the_provider_fills(tmp_path: Path) -> None:
+    """GW-6, GW-7: it goes up with the view; where only the template names the model, the request passes through with
+    all that was said before, since the upstream was told to store none of it."""
+    async with fake(upstream("one", "two", "three")) as server, serving(tmp_path, server) as at:
+        create, template = (
+            at.gpt(max_retries=0).responses.with_raw_response.create,
+            {"id": "pmpt_1", "variables": {"a": "b"}},
+        )
+        last, said = None, list[Any]()
+        for model in ("gpt-6-sol", "gpt-6-sol", openai.omit):
+            raw = await create(model=model, input="go on", prompt=template, previous_response_id=last)  # type: ignore[arg-type]
+            last = raw.parse().id
+            said.append((raw.headers["x-perdure-mode"], raw.headers.get("x-perdure-reason")))
+        assert said == [("untouched", None), ("view", None), ("passed", "prompt")]
+        assert [len(body["input"]) for body in at.bodies[1:]] == [3, 5]
+        assert all(body["prompt"] == template for body in at.bodies)
+        assert not server.upstream.statistics.violations

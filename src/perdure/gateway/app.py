@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -47,6 +48,7 @@ _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
 _REQUEST = b"x-perdure-request"
+_CLOSING_SECONDS = 0.5  # of those that answers have at the end, to close connections in
 _NO_SOCKET = "no WebSocket is served here: use HTTP"
 
 
@@ -59,6 +61,7 @@ class GatewayApp:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
+        self.ends = asyncio.Event()  # is set when it is about to end
         self._sockets = 0  # open ones
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -181,7 +184,22 @@ class GatewayApp:
         self._sockets += 1
         gateway.metrics.sockets.inc()
         try:
-            await ResponseSocket(scope, self._http, receive, send, gateway.active.gateway.max_body_bytes).run()
+            assert who is not None, "strangers were refused"
+            sessions, config = gateway.sessions(who.id), gateway.active.gateway
+
+            async def knows(response: str) -> bool:
+                return await sessions.place(response) is not None
+
+            await ResponseSocket(
+                scope,
+                self._http,
+                knows,
+                receive,
+                send,
+                ends=self.ends,
+                most_bytes=config.max_body_bytes,
+                drain_seconds=max(0.0, config.drain_seconds - _CLOSING_SECONDS),
+            ).run()
         finally:
             self._sockets -= 1
 

@@ -192,6 +192,7 @@ class GatewayExchange:
             turn = await gateway.active.turns.begin(self._who(), self._said)
         except Unmanageable as e:
             self._passes(e.reason)
+            self._instead = await self._past()
             return None
         except JournalError as e:
             self._passes(_reason(e))
@@ -254,6 +255,16 @@ class GatewayExchange:
             return None
         except Exception as e:  # the boundary of context management (REL-15)
             self._passes(_reason(e))
+            return None
+
+    async def _past(self) -> bytes | None:
+        """What passes through with all that was said before, where the upstream doesn't have that; None as it came."""
+        try:
+            return await self._gateway.active.turns.with_past(self._who(), self._said)
+        except Unmanageable:
+            return None
+        except Exception as e:  # the boundary of context management (REL-15)
+            _warn("a request passes through without what was said before", e)
             return None
 
     async def _asked(self, turn: GatewayTurn | None, body: bytes | None) -> aiohttp.ClientResponse:

@@ -50,8 +50,6 @@ from perdure.transcript.response_items import (
 )
 
 Data = dict[str, Any]
-# What only the upstream can answer: it keeps the history itself, or fills a template.
-_SERVERS_OWN = ("conversation", "prompt")
 # The view is kept small here, so that nothing of it has to go there.
 _NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
 TRIGGER: Final = b'"compaction_trigger"'
@@ -75,9 +73,8 @@ class ResponsesProtocol:
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         whole = ClientRequest(body, taken.fields, ())
-        for name in _SERVERS_OWN:
-            if whole.value(name) is not None:
-                raise Unmanageable(name)
+        if whole.value("prompt") is not None and not whole.model:
+            raise Unmanageable("prompt")  # its template names the model, so nobody here knows the window
         if whole.value("background") is True:
             raise Unmanageable("background")
         continues = str(whole.value(_CONTINUES) or "")
@@ -235,6 +232,13 @@ def with_items(body: bytes, items: Mapping[str, bytes]) -> bytes:
     fields = fields_of(body)
     raws = (items.get(_referred(raw)) or bytes(raw) for raw in list_of(fields["input"]))
     return msgspec.json.encode({**fields, "input": msgspec.Raw(b"[%b]" % b",".join(raws))})
+
+
+def with_past(body: bytes, past: Sequence[bytes]) -> bytes:
+    """The body with all that was said before in the place of the id of the last response. Raises `Unmanageable`."""
+    fields = {name: raw for name, raw in fields_of(body).items() if name != _CONTINUES}
+    items = (*past, *map(bytes, input_items(fields.get("input"))))
+    return msgspec.json.encode({**fields, "input": msgspec.Raw(b"[%b]" % b",".join(items))})
 
 
 def _referred(raw: msgspec.Raw) -> str:

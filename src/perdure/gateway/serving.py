@@ -23,7 +23,22 @@ from perdure.gateway.gateway import Gateway
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
-WEBSOCKETS: Literal["none", "websockets-sansio"] = "websockets-sansio" if find_spec("websockets") else "none"
+WEBSOCKETS: type[asyncio.Protocol] | Literal["none"] = "none"
+if find_spec("websockets"):
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class _Socket(WebSocketsSansIOProtocol):
+        """A WebSocket whose answers under way are still sent when the gateway ends; then the application closes it."""
+
+        def shutdown(self) -> None:
+            if not self.handshake_complete or self.close_sent:
+                super().shutdown()
+                return
+            app = self.config.app
+            assert isinstance(app, GatewayApp)
+            app.ends.set()
+
+    WEBSOCKETS = _Socket
 
 
 class _Server(uvicorn.Server):

@@ -1,12 +1,13 @@
 """The Responses API over a WebSocket, to which a client says only what is new (GW-6).
 
-Each `response.create` becomes a request over HTTP that says it all. A connection remembers the items of its last
-responses, so that a client that has nothing stored can go on from them. Everything else, such as who may come in,
-sessions and limits, is that of a request over HTTP.
+Each `response.create` becomes a request over HTTP, where `previous_response_id` is resolved. What no session has, such
+as an answer that passed through, a connection remembers itself, so that a client that has nothing stored can go on from
+it. Everything else, such as who may come in, sessions and limits, is that of a request over HTTP.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -18,7 +19,8 @@ import anyio
 import msgspec
 
 from perdure.gateway.answers import EventSplitter, data_of
-from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of, list_of
+from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of
+from perdure.gateway.responses import input_items
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -26,7 +28,8 @@ Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 Served = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
-MOST_REMEMBERED = 16  # responses of a connection that it can go on from
+MOST_REMEMBERED = 16  # responses of a connection that no session has
+RESTARTS = 1012  # why a connection is closed when the gateway ends; clients connect again
 MOST_AT_ONCE = 16  # responses that a connection may be making
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
 _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
@@ -35,7 +38,7 @@ _NOT_OF_REQUESTS = frozenset({b"connection", b"upgrade", b"content-length", b"co
 
 @dataclass(frozen=True, slots=True)
 class RememberedResponse:
-    """All items of a conversation up to the end of a response, from behind the response `after` on (None: all)."""
+    """The items of a conversation up to the end of a response, from behind the response `after` on (None: all)."""
 
     items: tuple[msgspec.Raw, ...]
     after: str | None
@@ -52,29 +55,68 @@ class SocketRequest:
 
 
 class ResponseSocket:
-    """One connection. `serve` answers a request over HTTP: an ASGI application."""
+    """One connection.
 
-    def __init__(self, scope: AsgiScope, serve: Served, receive: Receive, send: Send, most_bytes: int) -> None:
-        self._serve, self._receive, self._sent, self._most_bytes = serve, receive, send, most_bytes
+    Args:
+        scope: the one of the connection.
+        serve: answers a request over HTTP: an ASGI application.
+        knows: whether a response is one that a request over HTTP can go on from.
+        receive: what the client sends.
+        send: what it is sent.
+        ends: is set when the gateway is about to end.
+        most_bytes: how large an event of an answer may be.
+        drain_seconds: how long answers may take then.
+    """
+
+    def __init__(
+        self,
+        scope: AsgiScope,
+        serve: Served,
+        knows: Callable[[str], Awaitable[bool]],
+        receive: Receive,
+        send: Send,
+        *,
+        ends: asyncio.Event,
+        most_bytes: int,
+        drain_seconds: float,
+    ) -> None:
+        self._serve, self._knows, self._receive, self._sent = serve, knows, receive, send
+        self._ends, self._most_bytes, self._drain_seconds = ends, most_bytes, drain_seconds
         self._scope = request_scope(scope)
         self._remembered: OrderedDict[str, RememberedResponse] = OrderedDict()
         self._turns: dict[str, anyio.Lock] = {}  # responses of one stream are made one after the other
         self._running = 0
+        self._is_idle = anyio.Event()
         self._gone = anyio.Event()
 
     async def run(self) -> None:
-        """Accept the connection, and answer until the client leaves."""
+        """Accept the connection, and answer until the client leaves or the gateway ends."""
         await self._send({"type": "websocket.accept"})
-        async with anyio.create_task_group() as tasks:
-            while (message := await self._receive())["type"] != "websocket.disconnect":
-                said = message.get("text") or message.get("bytes") or ""
-                raw = said.encode() if isinstance(said, str) else said
-                if self._running >= MOST_AT_ONCE:
-                    await self._refuse("", 429, f"at most {MOST_AT_ONCE} responses at a time on a connection")
-                    continue
-                self._running += 1
-                tasks.start_soon(self._answer, raw)
-            self._gone.set()
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(self._close_at_the_end)
+            async with anyio.create_task_group() as tasks:
+                while (message := await self._receive())["type"] != "websocket.disconnect":
+                    said = message.get("text") or message.get("bytes") or ""
+                    raw = said.encode() if isinstance(said, str) else said
+                    if self._ends.is_set():
+                        await self._refuse("", 503, "the gateway is about to end: connect again")
+                        continue
+                    if self._running >= MOST_AT_ONCE:
+                        await self._refuse("", 429, f"at most {MOST_AT_ONCE} responses at a time on a connection")
+                        continue
+                    self._running += 1
+                    tasks.start_soon(self._answer, raw)
+                self._gone.set()
+            waiting.cancel_scope.cancel()
+
+    async def _close_at_the_end(self) -> None:
+        """When the gateway ends, let answers under way end, and close the connection."""
+        await self._ends.wait()
+        with anyio.move_on_after(self._drain_seconds):
+            while self._running:
+                self._is_idle = anyio.Event()
+                await self._is_idle.wait()
+        await self._send({"type": "websocket.close", "code": RESTARTS})
 
     async def _send(self, message: AsgiMessage) -> None:
         """Send, unless the client has left."""
@@ -102,14 +144,12 @@ class ResponseSocket:
             await self._refuse(stream, 400, "a message is a JSON object, and its input a string or a list of items")
         finally:
             self._running -= 1
+            if not self._running:
+                self._is_idle.set()
 
     def _request(self, fields: dict[str, msgspec.Raw], stream: str) -> SocketRequest:
-        """The body with all items that this connection knows of. Raises `Unmanageable`."""
-        said = fields.get("input")
-        if said is not None and bytes(said)[:1] == b'"':
-            new = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
-        else:
-            new = [msgspec.Raw(bytes(item)) for item in list_of(said)]
+        """The body, with the items that this connection alone knows of. Raises `Unmanageable`."""
+        new = input_items(fields.get("input"))
         after = _value(fields, "previous_response_id")
         known = self._remembered.get(str(after))
         items, after = (*known.items, *new) if known else tuple(new), known.after if known else after
@@ -146,12 +186,15 @@ class ResponseSocket:
             "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
         }  # fmt: skip
-        self._remember(request, response)
+        await self._remember(request, response)
         await self._tell(request.stream, {"type": "response.completed", "sequence_number": 1, "response": response})
 
-    def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
+    async def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
+        identity = str(response.get("id"))
+        if await self._knows(identity):
+            return
         output = (msgspec.Raw(msgspec.json.encode(item)) for item in response.get("output") or ())
-        self._remembered[str(response.get("id"))] = RememberedResponse((*request.items, *output), request.after)
+        self._remembered[identity] = RememberedResponse((*request.items, *output), request.after)
         while len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
 
@@ -171,7 +214,7 @@ class SocketAnswer:
 
     request: SocketRequest
     send: Send
-    on_whole: Callable[[dict[str, Any]], None]
+    on_whole: Callable[[dict[str, Any]], Awaitable[None]]
     most_bytes: int
     is_over: bool = False  # whether the client has seen an end
     _status: int = 0
@@ -201,12 +244,12 @@ class SocketAnswer:
         if not said or said == b"[DONE]":
             return
         if any(end in said for end in _ENDS):
-            self._end(said)
+            await self._end(said)
         if self.request.stream and said.endswith(b"}"):
             said = said[:-1] + b',"stream_id":%b}' % msgspec.json.encode(self.request.stream)
         await self.send({"type": "websocket.send", "text": said.decode()})
 
-    def _end(self, said: bytes) -> None:
+    async def _end(self, said: bytes) -> None:
         """Whether this is the end; what the model writes may name it, too."""
         try:
             event = msgspec.json.decode(said)
@@ -216,7 +259,7 @@ class SocketAnswer:
         if kind in _ENDS:
             self.is_over = True
             if kind != b"response.failed" and isinstance(response := event.get("response"), dict):
-                self.on_whole(response)
+                await self.on_whole(response)
 
     def error(self) -> tuple[int, str, Any]:
         """Status, text and the upstream's own words for an answer that has no end."""

@@ -54,7 +54,7 @@ from perdure.gateway.requests import (
     is_call_of,
     taken_apart,
 )
-from perdure.gateway.responses import CONVERSATION, REFERENCE, past_in, references_in, with_items
+from perdure.gateway.responses import CONVERSATION, REFERENCE, past_in, references_in, with_items, with_past
 from perdure.gateway.sessions import (
     ASKED,
     CLIENT,
@@ -336,6 +336,20 @@ class TurnMaker:
             return to_request(view, facts, protocol=who.side.protocol, head=who.side.head(incoming, None)).body
 
         return await run_aside(len(body), made)
+
+    async def with_past(self, who: Requester, body: bytes) -> bytes | None:
+        """A body that passes through, with what was said before it where only its session has that; None as it came.
+
+        Raises `Unmanageable`.
+        """
+        if who.side.protocol != "responses":
+            return None
+        said, conversation = await self._in_conversation(who, body) if CONVERSATION in body else (body, None)
+        response, _ = past_in(said)
+        stored = await who.sessions.stored(response, even_deleted=conversation is not None) if response else None
+        if stored is None:
+            return None if conversation is None else said
+        return await run_aside(len(body), lambda: with_past(said, stored.all_items()))
 
     async def recovered(self, turn: GatewayTurn, error: ModelError) -> bool:
         """Answer an error of the upstream by a smaller or corrected request; False when it is the client's to see."""

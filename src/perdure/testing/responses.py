@@ -30,6 +30,7 @@ Json = dict[str, Any]
 _WAYS = ProtocolWays("input[{message}]", "call", lookback_blocks=None)
 _KEY = b"perdure.testing"
 _SEALED = "perdure-compaction."
+_TEMPLATE_MODEL = "gpt-6-sol"  # of a prompt whose request names none
 _OVERFLOW = "Your input exceeds the context window of this model. Please adjust your input and try again."
 _UNREADABLE = "could not be verified. Reason: Encrypted content could not be decrypted or parsed."
 _ECHOED: Mapping[str, Any] = {
@@ -173,7 +174,7 @@ class FakeResponses:
         asked = body if isinstance(body, dict) else self._object(body)
         if found := list(check_fields(asked)):
             self._upstream.refuse(found)
-        return asked
+        return asked if asked.get("model") else asked | {"model": _TEMPLATE_MODEL}
 
     def _object(self, body: bytes) -> Json:
         try:
@@ -304,6 +305,9 @@ class FakeResponses:
         reader = self._upstream.reader(rules)
         tools = [(f"tools[{at}]", tool, "tools") for at, tool in enumerate(asked.get("tools") or ())]
         parts = [*tools]
+        if asked.get("prompt"):
+            template = f"The template {msgspec.json.encode(asked['prompt']).decode()}, filled."
+            parts.append(("prompt", {"type": "text", "text": template}, "top"))
         if asked.get("instructions"):
             parts.append(("instructions", {"type": "text", "text": asked["instructions"]}, "top"))
         return tuple(reader.block(part, role) for _, part, role in parts), tuple(path for path, _, _ in parts)

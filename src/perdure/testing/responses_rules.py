@@ -173,7 +173,7 @@ def check_fields(request: Mapping[str, Any]) -> Iterator[Violation]:
     """Everything but the items."""
     for name in sorted(set(request) - _FIELDS):
         yield _unknown("request_field", name)
-    if request.get("model") is None:
+    if request.get("model") is None and request.get("prompt") is None:
         yield _missing("model")
     for name, types in _TYPES.items():
         value = request.get(name)
