@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways import config_of, fake, in_loop, serving
+from tests.gateways import CodingClient, config_of, fake, in_loop, serving
 
 from perdure.events import CompactionDone, ResultsCleared
 from perdure.settings import Settings
@@ -44,3 +44,20 @@ async def test_a_small_window_with_a_large_front(tmp_path: Path, tool: str) -> N
             assert not clearings and compactions and all(event.kept_tokens >= 2_500 for event in compactions)
         else:
             assert len(clearings) > 3 and not compactions
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai"])  # Responses' refusal states no number
+@in_loop
+async def test_a_window_that_is_set_too_large_is_put_right_by_the_first_refusal(tmp_path: Path, wire: str) -> None:
+    """PRS-8, TOK-4: the setting says 400,000, the server refuses with its 20,000; the client sees neither."""
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=20_000))
+    settings = Settings(window_tokens=400_000, durability="process")
+    async with fake(upstream) as server:
+        config = config_of(tmp_path, server.url, settings=settings)
+        async with serving(tmp_path, server, config=config) as at:
+            client = CodingClient(at, wire, is_stream=False)
+            for n in range(40):
+                assert (await client.say(f"Remark {n}: keep it short. " * 250))[0] == "ok"
+            limits = at.held[0].session.limits
+            assert (limits.window, limits.window_source) == (20_000, "provider")
+            assert upstream.statistics.violations == {"window": 1}, "it was learned from one"

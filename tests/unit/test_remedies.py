@@ -93,6 +93,14 @@ def test_without_numbers_far_below_the_window_the_window_is_smaller() -> None:
     assert (learned.window_tokens, learned.size_tokens) == (size, None)
 
 
+def test_a_window_that_a_person_set_is_not_made_smaller_by_a_guess() -> None:
+    """PRS-8: what a provider states is believed, what follows from a refusal without numbers isn't."""
+    view, settings = conversation(), Settings()
+    mine = Facts(settings=settings, limits=thresholds(settings, UNKNOWN, 200_000, "setting"))
+    assert correction(view, mine, PromptTooLong(), "m").window_tokens is None
+    assert correction(view, mine, PromptTooLong(maximum=30_000), "m").window_tokens == 30_000
+
+
 def test_without_numbers_near_the_window_the_context_is_larger() -> None:
     view = conversation()
     near = facts(facts().size(view) + 100)

@@ -223,14 +223,14 @@ _SMALLEST_WINDOW = 2_048
 def correction(view: ContextView, facts: Facts, error: PromptTooLong, model: str) -> Calibrated:
     """What an overflow teaches about the window, the size of this context, and how tokens are counted (TOK-4).
 
-    Without numbers it still tells something: far below the window as we know it, the window must be smaller; near it,
-    the context must be larger than we think.
+    Without numbers it still tells something: far below the window as we know it, the window must be smaller, unless
+    a person set it; near it, the context must be larger than we think.
     """
     estimated, window = facts.size(view), facts.limits.window
     maximum, tokens = error.maximum, error.tokens
     if maximum is None and tokens is None:
         if estimated < window * _ESTIMATE_HOLDS:
-            maximum = estimated
+            maximum = None if facts.limits.window_source == "setting" else estimated
         else:
             tokens = max(estimated, window + 1)
     return Calibrated(

@@ -246,12 +246,18 @@ class LiveSession:
 
     @property
     def limits(self) -> Thresholds:
-        """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8)."""
-        stated = self.view.state.calibration.window_tokens
-        model = self.model
+        """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8).
+
+        A provider that refused what it says is too long has the last word: no setting makes its window larger.
+        """
+        calibration, model = self.view.state.calibration, self.model
+        stated = calibration.window_tokens
         window = self.given_window or ModelWindow(model.window_tokens, "model" if model.prefix else "default")
         if self.settings.window_tokens:
             window = ModelWindow(self.settings.window_tokens, "setting")
+            front = self.view.front
+            if stated and stated < window.tokens and front is not None and front.model == calibration.model:
+                window = ModelWindow(stated, "provider")
         elif stated and window.source in ("model", "default"):
             window = ModelWindow(stated, "provider")
         key = (window, model.max_output_tokens)
