@@ -121,8 +121,8 @@ async def test_azures_paths_are_managed(tmp_path: Path) -> None:
 @in_loop
 async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
     """GW-7, SEC-7: what the upstream says of the answer, without what would bind the client to it."""
-    kept = "apim-request-id: 7\r\nx-cost: 0.1\r\nx-ratelimit-left: 3\r\nserver: up"
-    bound = "set-cookie: a=b\r\nalt-svc: h3\r\nstrict-transport-security: max-age=9\r\naccess-control-allow-origin: *"
+    kept = "apim-request-id: 7\r\nx-cost: 0.1\r\nx-ratelimit-left: 3\r\nserver: up\r\nset-cookie: a=b"
+    bound = "alt-svc: h3\r\nstrict-transport-security: max-age=9\r\naccess-control-allow-origin: *"
     async with fake() as server, serving(tmp_path, server) as at:
         server.routes["POST", "/v1/odd"] = RawAnswer(b"{}", content_type=f"application/json\r\n{kept}\r\n{bound}")
         _, headers, _ = await posted(at, "/v1/odd", b"{}")
@@ -130,6 +130,28 @@ async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
             name, _, value = line.partition(": ")
             assert headers[name] == value
         assert not {line.partition(":")[0] for line in bound.split("\r\n")} & {name.lower() for name in headers}
+        _, headers, _ = await posted(at, "/v1/odd", b"{}", origin="http://localhost:3000")
+        assert "set-cookie" not in headers, "a browser would keep it for this host"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("{url}/v1/jobs/7?a=b", "/work/v1/jobs/7?a=b"),
+        ("/v1/jobs/7", "/work/v1/jobs/7"),
+        ("jobs/7", "jobs/7"),
+        ("https://files.example/7", "https://files.example/7"),
+        ("//files.example/7", "//files.example/7"),
+    ],
+)
+@in_loop
+async def test_what_an_upstream_names_of_its_own_is_found_here(tmp_path: Path, said: str, shown: str) -> None:
+    """GW-7: a client goes on through the gateway; what is elsewhere stays there."""
+    async with fake() as server, serving(tmp_path, server, routes={"work": {"openai": "openai"}}) as at:
+        named = f"application/json\r\nlocation: {said.format(url=server.url)}"
+        server.routes["POST", "/v1/jobs"] = RawAnswer(b"{}", 201, named)
+        _, headers, _ = await posted(at, "/work/v1/jobs", b"{}")
+        assert headers["location"] == shown
 
 
 # --- encodings --------------------------------------------------------------------------------------------------------

@@ -115,7 +115,13 @@ async def test_a_redirect_is_handed_back_not_followed(tmp_path: Path) -> None:
     async with fake() as server, serving(tmp_path, server, config=config_of(tmp_path, url)) as at:
         asked = aiohttp.request("POST", f"{at.url}/v1/x", data=b"{}", headers=HEADERS, allow_redirects=False)
         async with asked as answer:
-            assert answer.status == 307 and "location" not in answer.headers
+            assert answer.status == 307 and answer.headers["location"] == "http://127.0.0.1:1/"
+        config = config_of(tmp_path / "keyed", url)
+        config.gateway["upstreams"]["openai"]["key_env"] = "UP_KEY"
+        async with serving(tmp_path, server, config=config, environ={"UP_KEY": "mapped"}) as keyed:
+            asked = aiohttp.request("POST", f"{keyed.url}/v1/x", data=b"{}", allow_redirects=False)
+            async with asked as answer:  # a client that went there would take its key for the gateway along
+                assert answer.status == 307 and "location" not in answer.headers
     moved.close()
 
 

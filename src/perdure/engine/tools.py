@@ -132,6 +132,12 @@ _RECALL_SCHEMA: dict[str, Any] = {
 }
 
 
+def recall_definition(others: str) -> dict[str, Any]:
+    """The recall tool as the Messages API takes it; `others` says which other sessions are searched."""
+    about = prompts.render("recall_tool", others=others)
+    return {"name": RECALL_TOOL, "description": about, "input_schema": _RECALL_SCHEMA}
+
+
 class RecallTool:
     """The tool by which a model gets back what left its context.
 
@@ -150,7 +156,7 @@ class RecallTool:
     @property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it; `set_prefix` takes the tool itself."""
-        return {"name": self.name, "description": prompts.source("recall_tool"), "input_schema": _RECALL_SCHEMA}
+        return recall_definition("other sessions of the project")
 
     @property
     def definition_json(self) -> bytes:

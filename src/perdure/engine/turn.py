@@ -165,12 +165,14 @@ def _given_up(session: LiveSession, about: ModelInfo, action: Action, request: M
     """The error that ends a turn; it says what was tried, and what a person can do."""
     assert isinstance(action, GiveUp)
     session.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
-    advice, limits = "", session.limits
+    advice, window, source = "", session.limits.window, session.limits.window_source
     stated = session.view.state.calibration.window_tokens
+    if session.settings.window_tokens:
+        window, source = session.settings.window_tokens, "setting"
     if isinstance(action.last, PromptTooLong):
         advice = "run /compact with a focus, or /clear"
-        if stated and stated < limits.window:
-            advice = f"the window is {limits.window:,} by {limits.window_source}, the model's is {stated:,}: lower it"
+        if stated and stated < window:
+            advice = f"the window is {window:,} by {source}, the model's is {stated:,}: lower it"
     if isinstance(action.last, BadRequest) and about.protocol == "anthropic":  # whose messages are counted as ours
         advice = _refused_for_good(session.view, request, action.last)
     return ModelGaveUp(action.last, action.tried, advice=advice)

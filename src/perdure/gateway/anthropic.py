@@ -13,9 +13,10 @@ from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
 from perdure.context.models import CacheTtl
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.state import PROVIDER_EDITED
-from perdure.engine.tools import recall_tool
+from perdure.engine.tools import recall_definition
 from perdure.errors import MalformedBlock
 from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
+from perdure.gateway.recall import LINKED
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -146,7 +147,7 @@ class AnthropicProtocol:
         return str(_TOOL.decode(tool).name)
 
     def recall_tool(self, name: str) -> bytes:
-        return encode({**recall_tool.definition, "name": name})
+        return encode({**recall_definition(LINKED), "name": name})
 
     def sent_tool(self, name: str) -> bytes:
         return self.recall_tool(name)

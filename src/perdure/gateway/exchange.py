@@ -33,7 +33,16 @@ from perdure.gateway.hosted import HostedCall, is_signed
 from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
 from perdure.gateway.responses import TRIGGER, UnknownPast, past_in
 from perdure.gateway.turns import GatewayTurn, Requester
-from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
+from perdure.gateway.upstream import (
+    BROKEN,
+    Headers,
+    error_of,
+    headers_down,
+    headers_up,
+    is_of_browser,
+    query_up,
+    target_of,
+)
 from perdure.transcript.messages import Usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -365,7 +374,7 @@ class GatewayExchange:
     async def _passed_back(
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
-        headers = headers_down(answer.headers) + _answer_headers(turn, self._mode, self._reason)
+        headers = self._headers_down(answer) + _answer_headers(turn, self._mode, self._reason)
         self.record.is_stream = _is_stream(answer)
         if turn is not None and answer.status >= 400:
             self._failed(turn, error_of(answer.status, await self._whole(answer), answer.headers))
@@ -391,6 +400,12 @@ class GatewayExchange:
             await self._read_along(turn, reader, answer, client)
         if self.is_over and turn is not None and answer.status == 200:
             self._gateway.jobs.start("after", lambda: self._after(turn))
+
+    def _headers_down(self, answer: aiohttp.ClientResponse) -> Headers:
+        inquiry = self._inquiry
+        at = "" if inquiry.route == "default" else f"/{inquiry.route}"
+        is_own = self._key is None and not is_of_browser(inquiry.headers)
+        return headers_down(answer.headers, self._upstream, at, is_own=is_own)
 
     async def _streamed(
         self, answer: aiohttp.ClientResponse, client: _ClientAnswer, reader: AnswerReader | None
@@ -483,7 +498,7 @@ class GatewayExchange:
             error = error_of(answer.status, body, answer.headers)
             await client.end(self._inquiry.side.error_event(answer.status, str(error)))
         else:
-            client.becomes(answer.status, headers_down(answer.headers))
+            client.becomes(answer.status, self._headers_down(answer))
             await client.end(body)
 
     async def _after(self, turn: GatewayTurn) -> None:

@@ -11,9 +11,10 @@ import msgspec
 from perdure.adapters.providers.openai import OpenAIReplyBuilder
 from perdure.context.replies import Reply, ToolInputDelta, WireProtocol
 from perdure.context.request import INNER
-from perdure.engine.tools import recall_tool
+from perdure.engine.tools import recall_definition
 from perdure.errors import MalformedBlock
 from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
+from perdure.gateway.recall import LINKED
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -159,7 +160,7 @@ def openai_tool_name(tool: bytes) -> str:
 
 def recall_function(name: str) -> Data:
     """Our recall tool as a function."""
-    about = recall_tool.definition
+    about = recall_definition(LINKED)
     return {"name": name, "parameters": about["input_schema"], "description": about["description"]}
 
 

@@ -20,6 +20,7 @@ MOST_ROUNDS = 8  # in which an answer may recall; then the model is asked withou
 _NAMES = (RECALL_TOOL, *(f"perdure{number or ''}__{RECALL_TOOL}" for number in (0, *range(2, 10))))
 _LEAST_CHARS = 600
 _CHARS_PER_TOKEN = 3
+LINKED = "those that its client says belong to it"  # the sessions that a client's model can look into
 NO_ROOM = "recall failed: there is no room for it now. Ask for a part of it, or go on without."
 
 

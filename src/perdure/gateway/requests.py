@@ -413,7 +413,9 @@ def client_session(headers: Iterable[tuple[bytes, bytes]], incoming: ClientReque
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if isinstance(user, str) and (found := _USERS_SESSION.search(user)):
         return found[1]
-    conversation = incoming.conversation and incoming.conversation.id
+    named = incoming.value("conversation")
+    named = named.get("id") if isinstance(named, dict) else named
+    conversation = named if incoming.conversation is None else incoming.conversation.id
     for given_id in (conversation, incoming.value("prompt_cache_key")):
         if isinstance(given_id, str) and (given_id is conversation or _DRAWN.search(given_id)):
             return given_id[:_NAME_CHARS]

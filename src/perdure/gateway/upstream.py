@@ -33,9 +33,9 @@ _NOT_UP_STARTS = ("x-perdure-", "x-forwarded-")
 _OF_BODY = frozenset("content-md5 content-digest repr-digest digest x-amz-content-sha256".split())
 # What names the upstream's own address, or would make a browser trust or remember it under ours.
 _NOT_DOWN = _OF_CONNECTION | frozenset(
-    "date location set-cookie set-cookie2 alt-svc strict-transport-security clear-site-data nel report-to "
-    "reporting-endpoints".split()
+    "date alt-svc strict-transport-security clear-site-data nel report-to reporting-endpoints".split()
 )
+_COOKIES = ("set-cookie", "set-cookie2")
 _NOT_DOWN_STARTS = ("x-perdure-", "access-control-")
 _CREDENTIAL = re.compile(
     r"auth(?!or$)|token(?!s)|secret|credential|cookie|passw|jwt|signature|(?:^|[-_])(?:api[-_]?)?key$", re.IGNORECASE
@@ -67,7 +67,7 @@ def headers_up(
     given = [(name.decode("latin-1").lower(), _text(value).strip()) for name, value in headers]
     names = {name for name, _ in given}
     named = {token.strip().lower() for name, value in given if name == "connection" for token in value.split(",")}
-    is_browser = "origin" in names or "sec-fetch-site" in names
+    is_page = is_of_browser(headers)
     presented = credential_of((name.encode(), value.encode("utf-8", "replace")) for name, value in given)
     out: dict[str, str] = {}
     for name, value in given:
@@ -75,7 +75,7 @@ def headers_up(
             continue
         if name in _OF_BODY and not is_own_body:
             continue
-        if name == "cookie" and is_browser:  # a browser's jar is of this host, whoever listens on its other ports
+        if name == "cookie" and is_page:  # a browser's jar is of this host, whoever listens on its other ports
             continue
         if key is not None and (_is_credential(name) or (presented and presented in value)):
             continue
@@ -118,14 +118,45 @@ def query_up(query: bytes, key: str | None, credential: str) -> bytes:
     return b"&".join(kept)
 
 
-def headers_down(headers: Mapping[str, str]) -> Headers:
-    """The headers of an upstream that its client may see."""
+def headers_down(headers: Mapping[str, str], upstream: UpstreamConfig, at: str, *, is_own: bool) -> Headers:
+    """The headers of an upstream that its client may see.
+
+    Args:
+        headers: as the upstream sent them.
+        upstream: what is at its address stands below `at` here, also where a header names it.
+        at: the path of the client's route.
+        is_own: whether the account is the client's own, and it is no page in a browser, whose cookies are of this host.
+            Only then it is given the upstream's cookies, and sent elsewhere, where it takes its credential along.
+    """
     named = {token.strip().lower() for token in headers.get("connection", "").split(",")}
-    return [
-        (name.lower().encode("latin-1"), value.encode("utf-8", "surrogateescape"))
-        for name, value in headers.items()
-        if not (name.lower() in _NOT_DOWN or name.lower().startswith(_NOT_DOWN_STARTS) or name.lower() in named)
-    ]
+    out: Headers = []
+    for given, value in headers.items():
+        name = given.lower()
+        if name in _NOT_DOWN or name.startswith(_NOT_DOWN_STARTS) or name in named:
+            continue
+        if name in _COOKIES and not is_own:
+            continue
+        if name == "location" and (value := _location(value, upstream, at, is_own=is_own)) == "":
+            continue
+        out.append((name.encode("latin-1"), value.encode("utf-8", "surrogateescape")))
+    return out
+
+
+def _location(value: str, upstream: UpstreamConfig, at: str, *, is_own: bool) -> str:
+    """Where a client finds what an upstream names; empty where it may not go there."""
+    base = upstream.url.rstrip("/")
+    path = urlsplit(base).path
+    if value == base or value.startswith((f"{base}/", f"{base}?")):
+        return f"{at}{value[len(base) :]}" or "/"
+    if value.startswith(f"{path}/") and not value.startswith("//"):
+        return f"{at}{value[len(path) :]}"
+    is_elsewhere = value.startswith(("//", "/")) or ":" in value.partition("/")[0]
+    return value if is_own or not is_elsewhere else ""
+
+
+def is_of_browser(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a page in a browser asks."""
+    return any(name.lower() in (b"origin", b"sec-fetch-site") for name, _ in headers)
 
 
 def target_of(upstream: UpstreamConfig, raw_path: bytes, query: bytes) -> URL:
