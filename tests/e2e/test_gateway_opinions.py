@@ -120,6 +120,25 @@ async def test_a_session_of_forty_calls(tmp_path: Path, name: str, is_stream: bo
             assert at.metric("perdure_recovered_total", reason="prompt_too_long") == len(server.refused) > 0
 
 
+@pytest.mark.parametrize("tool", [None, False], ids=["recall", "no recall"])
+@in_loop
+async def test_nobody_speaks_between_results_and_the_answer(tmp_path: Path, tool: bool | None) -> None:
+    """GW-7: the view has no user's words where the client's own messages have none, also where its model is told how to
+    get back what left the view, and where a compaction comes between two calls; no request is refused for it."""
+    settings = Settings(window_tokens=10_000, durability="process", recall_tool=tool)
+    async with (
+        server_of("answer-after-tools", 1_000_000) as server,
+        serving(tmp_path, server, config=config_of(tmp_path, server.url, settings=settings)) as at,
+    ):
+        client = Client(at.url + server.opinion.path, "answer-after-tools", is_stream=False)
+        await client.run()
+        assert not client.errors and not server.refused
+        kinds = {type(event).__name__ for event in at.sink.events}
+        assert {"CompactionDone", "ResultsCleared"} <= kinds, kinds
+        said = [one for body in at.bodies for one in body["messages"] if "What was left out" in str(one)]
+        assert {one["role"] for one in said} == ({"tool"} if tool is False else set())
+
+
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", ["gemini", "deepseek-thinking"])
 @in_loop

@@ -51,6 +51,7 @@ class WireBlock(NamedTuple):
     block: int = -1
     wire: WireFields | None = None  # what its client said of the message in its own words
     extra: msgspec.Raw | None = None  # … and of this part of it
+    is_ours: bool = False  # of a reminder, which no client says
 
 
 _CONTINUES = WireBlock(text_block(CONTINUES).raw, "text")
@@ -358,7 +359,7 @@ def _part(block: Block, message: Message, position: int, index: int) -> WireBloc
         raw = _cleaned(raw)
     wire = message.wire
     extra = None if wire is None else wire.of_part(message.blocks, index)
-    return WireBlock(raw, block.type, position, index, wire, extra)
+    return WireBlock(raw, block.type, position, index, wire, extra, message.origin == "reminder" and wire is None)
 
 
 def _cleaned(raw: bytes) -> bytes:

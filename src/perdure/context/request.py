@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -81,18 +81,39 @@ def openai_body(
         messages.append(encode({"role": "system", "content": system}))
     before: MessageGroup | None = None
     for group in groups:
-        messages.append(_chat_messages(group, before))
+        messages.append(_chat_messages(group, before, is_clients=lead is not None))
         before = group
     pieces.append(b',"messages":[' + b",".join(messages) + b"]}")
     return b"".join(pieces)
 
 
-def _chat_messages(group: MessageGroup, before: MessageGroup | None) -> bytes:
-    """The messages of a group; the one before it says by which ids its results are known."""
-    done = group.encoded.get("openai")
+def _chat_messages(group: MessageGroup, before: MessageGroup | None, *, is_clients: bool = True) -> bytes:
+    """The messages of a group; the one before it says by which ids its results are known.
+
+    `is_clients`: a client's history knows none of our reminders, and its server may want the model to speak right
+    behind results, so what only we say there stands in the last of these.
+    """
+    key = "openai, a client's" if is_clients else "openai"
+    done = group.encoded.get(key)
     if done is None:
-        done = group.encoded["openai"] = b",".join(encode(message) for message in _messages(group, before))
+        is_joined = is_clients and group.results and group.blocks and all(part.is_ours for part in group.blocks)
+        if not is_joined:
+            messages = _messages(group, before)
+        else:
+            alone = replace(group, blocks=[], encoded={})
+            messages, texts = _messages(alone, before), [Block(part.raw).value for part in group.blocks]
+            _say_behind(messages[-1], [value.text for value in texts if isinstance(value, Text)])
+        done = group.encoded[key] = b",".join(map(encode, messages))
     return done
+
+
+def _say_behind(message: dict[str, Any], texts: list[str]) -> None:
+    """Add texts to what a message says."""
+    content = message["content"]
+    if isinstance(content, str):
+        message["content"] = "\n\n".join((content, *texts) if content else texts)
+    else:
+        message["content"] = [*content, *({"type": "text", "text": text} for text in texts)]
 
 
 def messages_alone(messages: Sequence[Message], protocol: WireProtocol, *, is_stored: bool) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -157,6 +158,15 @@ class UserFirst(ServerOpinion):
         return None if first == "user" else _bad("Conversation must start with a user message")
 
 
+class AnswerAfterTools(ServerOpinion):
+    """Behind the results of calls the model speaks, and nobody else (Mistral's API)."""
+
+    def refusal(self, request: ReceivedRequest, chat: Chat) -> UpstreamError | None:
+        roles = [message.get("role") for message in chat["messages"]]
+        behind = next((two for one, two in pairwise(roles) if one == "tool" and two not in ("tool", "assistant")), None)
+        return None if behind is None else _bad(f"Unexpected role '{behind}' after role 'tool'")
+
+
 class StrictAlternation(ServerOpinion):
     """User and assistant take turns, and system messages stand in front."""
 
@@ -172,6 +182,7 @@ OPINIONS: dict[str, type[ServerOpinion]] = {
     "empty-when-full": EmptyWhenFull,
     "known-fields-only": KnownFieldsOnly,
     "user-first": UserFirst,
+    "answer-after-tools": AnswerAfterTools,
     "strict-alternation": StrictAlternation,
 }
 """Every kind of server that there is here, by a name."""
