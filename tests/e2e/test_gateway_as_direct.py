@@ -137,8 +137,8 @@ async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("{url}/v1/jobs/7?a=b", "/work/v1/jobs/7?a=b"),
-        ("/v1/jobs/7", "/work/v1/jobs/7"),
+        ("{url}/v1/jobs/7?a=b", "/team/v1/jobs/7?a=b"),
+        ("/v1/jobs/7", "/team/v1/jobs/7"),
         ("jobs/7", "jobs/7"),
         ("https://files.example/7", "https://files.example/7"),
         ("//files.example/7", "//files.example/7"),
@@ -147,10 +147,10 @@ async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
 @in_loop
 async def test_what_an_upstream_names_of_its_own_is_found_here(tmp_path: Path, said: str, shown: str) -> None:
     """GW-7: a client goes on through the gateway; what is elsewhere stays there."""
-    async with fake() as server, serving(tmp_path, server, routes={"work": {"openai": "openai"}}) as at:
+    async with fake() as server, serving(tmp_path, server, routes={"team": {"openai": "openai"}}) as at:
         named = f"application/json\r\nlocation: {said.format(url=server.url)}"
         server.routes["POST", "/v1/jobs"] = RawAnswer(b"{}", 201, named)
-        _, headers, _ = await posted(at, "/work/v1/jobs", b"{}")
+        _, headers, _ = await posted(at, "/team/v1/jobs", b"{}")
         assert headers["location"] == shown
 
 

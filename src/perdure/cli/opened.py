@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from perdure.cli.arguments import located
 from perdure.cli.output import plural
 from perdure.context.models import model_spec
-from perdure.context.policy import Facts, thresholds
+from perdure.context.policy import Facts, thresholds, window_in_force
 from perdure.context.view import ContextView
 from perdure.errors import BadSetting, SessionNotFound
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, Problem, RecordedMessage, Recording
@@ -183,15 +183,8 @@ async def _read_own(reference: str, config: Config) -> ReadSession:
 
 
 def facts_of(view: ContextView, config: Config) -> Facts:
-    """As `LiveSession.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
+    """As `LiveSession.facts` has it, for a session that isn't open."""
     named = view.front.model if view.front else None
     model = model_spec(named or view.state.calibration.model, config.models)
-    stated = view.state.calibration.window_tokens
-    settings = config.settings
-    if settings.window_tokens:
-        limits = thresholds(settings, model, settings.window_tokens, "setting")
-    elif stated:
-        limits = thresholds(settings, model, stated, "provider")
-    else:
-        limits = thresholds(settings, model, model.window_tokens, "model" if model.prefix else "default")
-    return Facts(settings=settings, limits=limits, model=model)
+    limits = thresholds(config.settings, model, *window_in_force(view, config.settings, model))
+    return Facts(settings=config.settings, limits=limits, model=model)

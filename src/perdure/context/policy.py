@@ -27,6 +27,23 @@ HELPER_SOURCES = frozenset({"compact", "session_memory", "memory"})
 WindowSource = Literal["setting", "provider", "log", "model", "default", "flag"]
 
 
+def window_in_force(
+    view: ContextView, settings: Settings, model: ModelSpec, given: tuple[int, WindowSource] | None = None
+) -> tuple[int, WindowSource]:
+    """The window of a session and who said it: the user, else a provider, else the table (PRS-8).
+
+    A provider that refused what it says is too long has the last word: no setting makes its window larger. `given`
+    stands in the place of what the table says.
+    """
+    calibration, asked = view.state.calibration, settings.window_tokens
+    stated = calibration.window_tokens
+    if asked:
+        is_of_this = view.front is not None and view.front.model == calibration.model
+        return (stated, "provider") if stated and stated < asked and is_of_this else (asked, "setting")
+    tokens, source = given or (model.window_tokens, "model" if model.prefix else "default")
+    return (stated, "provider") if stated and source in ("model", "default") else (tokens, source)
+
+
 class Pressure(enum.Enum):
     """How full the window is, in rising order."""
 

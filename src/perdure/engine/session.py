@@ -17,7 +17,7 @@ from perdure.context import cost
 from perdure.context.cost import ForkSpending
 from perdure.context.models import CACHE_SECONDS, ModelSpec, model_spec
 from perdure.context.passes import original
-from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds
+from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds, window_in_force
 from perdure.context.replies import Reply
 from perdure.context.state import PROVIDER_EDITED, from_checkpoint
 from perdure.context.thinking import dropped_thinking, with_thinking
@@ -246,23 +246,13 @@ class LiveSession:
 
     @property
     def limits(self) -> Thresholds:
-        """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8).
-
-        A provider that refused what it says is too long has the last word: no setting makes its window larger.
-        """
-        calibration, model = self.view.state.calibration, self.model
-        stated = calibration.window_tokens
-        window = self.given_window or ModelWindow(model.window_tokens, "model" if model.prefix else "default")
-        if self.settings.window_tokens:
-            window = ModelWindow(self.settings.window_tokens, "setting")
-            front = self.view.front
-            if stated and stated < window.tokens and front is not None and front.model == calibration.model:
-                window = ModelWindow(stated, "provider")
-        elif stated and window.source in ("model", "default"):
-            window = ModelWindow(stated, "provider")
-        key = (window, model.max_output_tokens)
+        """The thresholds in force (PRS-8)."""
+        model, given = self.model, self.given_window
+        told = None if given is None else (given.tokens, given.source)
+        window = window_in_force(self.view, self.settings, model, told)
+        key = (*window, model.max_output_tokens)
         if self._limits is None or self._limits[0] != key:
-            self._limits = (key, thresholds(self.settings, model, window.tokens, window.source))
+            self._limits = (key, thresholds(self.settings, model, *window))
         return self._limits[1]
 
     @property
