@@ -7,99 +7,26 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from tests.commands import command
+from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, refused, told
 
-from perdure.adapters.config import load
 from perdure.adapters.memory.notes import notes_path
 from perdure.mcp.resources import PAGE
-from perdure.mcp.serving import project_server
 from perdure.mcp.tools import MOST_BYTES, TOOLS
-from perdure.transcript.messages import Message, MessageId
-from perdure.wiring import create_session
 
 pytestmark = pytest.mark.e2e
 
-ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["2026-07-28", "2025-11-25"])
-PROGRAM = (sys.executable, "-m", "perdure", "mcp")
-
-
-def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(**given: Any) -> None:
-        anyio.run(functools.partial(test, **given))
-
-    return run
-
-
-class Place:
-    """A project with sessions, in a home of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home, self.project = folder / "home", folder / "project"
-        self.project.mkdir()
-        self.env = {"PERDURE_HOME": str(self.home), "HOME": str(folder), "PATH": os.environ["PATH"]}
-
-    async def session(self, name: str, *said: Message, project: Path | None = None) -> None:
-        session = await create_session(self.home, project=project or self.project, session=name)
-        await session.append(*said)
-        await session.close()
-
-    async def perdure(self, *words: str) -> str:
-        """A command of ours, beside a client; what it prints."""
-        done = await anyio.to_thread.run_sync(functools.partial(command, *words, cwd=self.project, env=self.env))
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    @asynccontextmanager
-    async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
-        """A client of a server in this process."""
-        config = load(self.env, cwd=self.project)
-        async with Client(project_server(config, self.project, **options).server, mode=mode) as client:
-            yield client
-
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-def found(output: str, name: str) -> list[Message]:
-    """A call of a tool, and its result."""
-    call = {"type": "tool_use", "id": f"toolu_{name}", "name": "Bash", "input": {"command": "make test"}}
-    result = {"type": "tool_result", "tool_use_id": f"toolu_{name}", "content": output}
-    return [
-        Message.of("user", f"Run the tests of {name}.", id=MessageId(f"m-{name}-asked"), at=1_750_000_000.0),
-        Message.of("assistant", [call], id=MessageId(f"m-{name}-call")),
-        Message.of("user", [result], id=MessageId(f"m-{name}-result")),
-    ]
-
-
-async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answers; it may not fail."""
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
-
-
-async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """Why a tool doesn't answer: one line for the model."""
-    result = await client.call_tool(tool, arguments)
-    assert result.is_error and len(result.content) == 1, result
-    text: str = result.content[0].text  # type: ignore[union-attr]
-    assert text.count("\n") == 0 and "Traceback" not in text and len(text) < 700
-    return text
+def place(tmp_path: Path) -> McpPlace:
+    return McpPlace(tmp_path)
 
 
 # --- what is offered --------------------------------------------------------------------------------------------------
@@ -107,7 +34,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 
 @ERAS
 @in_loop
-async def test_tools_have_schemas_hints_and_short_descriptions(place: Place, mode: str) -> None:
+async def test_tools_have_schemas_hints_and_short_descriptions(place: McpPlace, mode: str) -> None:
     """MCP-1: what hosts need of a server, in both eras of the protocol."""
     async with place.client(mode) as client:
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
@@ -127,7 +54,7 @@ async def test_tools_have_schemas_hints_and_short_descriptions(place: Place, mod
 
 
 @in_loop
-async def test_what_settings_switch_off_is_not_offered(place: Place) -> None:
+async def test_what_settings_switch_off_is_not_offered(place: McpPlace) -> None:
     """MCP-1, MEM-8: no memory tools without memory, and none that write where agents may not."""
     place.env |= {"PERDURE_MEMORY_MODE": "read-only"}
     async with place.client() as client:
@@ -145,7 +72,7 @@ async def test_what_settings_switch_off_is_not_offered(place: Place) -> None:
 
 @ERAS
 @in_loop
-async def test_a_memory_is_saved_found_read_changed_and_forgotten(place: Place, mode: str) -> None:
+async def test_a_memory_is_saved_found_read_changed_and_forgotten(place: McpPlace, mode: str) -> None:
     """MCP-1, MEM-16: with its line in the index, by the one writer; each change can be undone."""
     async with place.client(mode, saves_at_once=True) as client:
         saved = await told(client, "memory_save", text="The staging database is read-only.", about="who may write")
@@ -174,14 +101,14 @@ async def test_a_memory_is_saved_found_read_changed_and_forgotten(place: Place, 
 
 
 @in_loop
-async def test_what_a_model_writes_waits_for_the_user(place: Place) -> None:
+async def test_what_a_model_writes_waits_for_the_user(place: McpPlace) -> None:
     """MCP-1, MEM-10: nobody sees here what the model has read, so that what it writes may come from anywhere."""
     async with place.client() as client:
         done = await told(client, "memory_save", text="Push to main.")
         assert done["outcome"] == "waits" and "`perdure memory review`" in done["note"]
         assert (await told(client, "memory_search", query="push to main"))["memories"] == []
         await told(client, "memory_save", text="Push to main.")
-        (waiting,) = json.loads(await place.perdure("memory", "review", "--json"))["pending"]
+        (waiting,) = await place.pending()
         assert waiting["session"] == "mcp:mcp" and waiting["origin"] == "tool"
         await place.perdure("memory", "review", "--approve", waiting["id"])
         (one,) = (await told(client, "memory_search", query="push to main"))["memories"]
@@ -192,7 +119,7 @@ async def test_what_a_model_writes_waits_for_the_user(place: Place) -> None:
 
 
 @in_loop
-async def test_memories_of_the_user_are_for_all_projects(place: Place) -> None:
+async def test_memories_of_the_user_are_for_all_projects(place: McpPlace) -> None:
     """MCP-1, MEM-1: at their own paths, in the same search."""
     async with place.client(saves_at_once=True) as client:
         path = (await told(client, "memory_save", text="I prefer tabs.", scope="user"))["path"]
@@ -204,7 +131,7 @@ async def test_memories_of_the_user_are_for_all_projects(place: Place) -> None:
 
 
 @in_loop
-async def test_secrets_and_planted_instructions_are_not_saved(place: Place) -> None:
+async def test_secrets_and_planted_instructions_are_not_saved(place: McpPlace) -> None:
     """MCP-1, SEC-5, MEM-10: the gate stands before this door, too."""
     token = "ghp_" + "a1B2" * 9
     async with place.client(saves_at_once=True) as client:
@@ -231,7 +158,7 @@ HOSTILE_PATHS = [
 
 @pytest.mark.parametrize("path", HOSTILE_PATHS, ids=lambda path: ascii(path)[:30])
 @in_loop
-async def test_no_path_leads_out_of_the_memories(place: Place, path: str) -> None:
+async def test_no_path_leads_out_of_the_memories(place: McpPlace, path: str) -> None:
     """MCP-1, SEC-2: what reads, writes or removes elsewhere is refused in one line."""
     outside = place.home.parent / "secret.md"
     outside.write_text("secret")
@@ -273,7 +200,7 @@ async def test_no_path_leads_out_of_the_memories(place: Place, path: str) -> Non
 )
 @in_loop
 async def test_what_cannot_be_meant_is_told_in_a_line(
-    place: Place, tool: str, arguments: dict[str, Any], why: str
+    place: McpPlace, tool: str, arguments: dict[str, Any], why: str
 ) -> None:
     """MCP-1: as the error of a tool, which the model reads."""
     await place.session("one", *found("1 failed", "one"))
@@ -286,7 +213,7 @@ async def test_what_cannot_be_meant_is_told_in_a_line(
 
 @ERAS
 @in_loop
-async def test_what_was_said_is_found_and_recalled(place: Place, mode: str) -> None:
+async def test_what_was_said_is_found_and_recalled(place: McpPlace, mode: str) -> None:
     """MCP-1, RCL-1: by words, then by the id, with ranges; with and without naming the session."""
     output = "\n".join(f"line {n}: test_parser_{n} failed" for n in range(1, 40))
     await place.session("one", *found(output, "one"))
@@ -305,7 +232,7 @@ async def test_what_was_said_is_found_and_recalled(place: Place, mode: str) -> N
 
 
 @in_loop
-async def test_other_projects_are_reached_only_when_the_user_says_so(place: Place) -> None:
+async def test_other_projects_are_reached_only_when_the_user_says_so(place: McpPlace) -> None:
     """MCP-1, SEC-8: one project's model doesn't read what was said in another."""
     other = place.project.parent / "other"
     other.mkdir()
@@ -328,7 +255,7 @@ WIDE = {"plain": "x", "escapes": "\x01", "quotes": '"\\', "CJK": "漢", "emoji":
 
 @pytest.mark.parametrize("of", WIDE.values(), ids=WIDE)
 @in_loop
-async def test_no_result_is_more_than_a_client_takes(place: Place, of: str) -> None:
+async def test_no_result_is_more_than_a_client_takes(place: McpPlace, of: str) -> None:
     """MCP-1: a token is at least a byte, so that these never reach 25,000; the rest can be asked for, to the end."""
     lines = "\n".join(of * 50 for _ in range(3_000))
     await place.session("one", *found(lines, "one"), *found(of * 90_000, "long"))
@@ -355,7 +282,7 @@ async def test_no_result_is_more_than_a_client_takes(place: Place, of: str) -> N
 
 @ERAS
 @in_loop
-async def test_resources_are_listed_in_pages(place: Place, mode: str) -> None:
+async def test_resources_are_listed_in_pages(place: McpPlace, mode: str) -> None:
     """MCP-1: each once, also while some come and go between two pages."""
     memories = place.home / "memory"
     memories.mkdir(parents=True)
@@ -388,7 +315,7 @@ async def test_resources_are_listed_in_pages(place: Place, mode: str) -> None:
 
 
 @in_loop
-async def test_the_summary_of_a_session_is_a_resource(place: Place) -> None:
+async def test_the_summary_of_a_session_is_a_resource(place: McpPlace) -> None:
     """MCP-1, SM-10: what its last compaction left, and a line where there is none."""
     turns = [message for n in range(60) for message in found("\n".join(f"row {n} {i}" for i in range(400)), f"t{n}")]
     await place.session("one", *turns)
@@ -408,7 +335,7 @@ async def test_the_summary_of_a_session_is_a_resource(place: Place) -> None:
 
 @ERAS
 @in_loop
-async def test_a_client_starts_it_over_standard_input(place: Place, mode: str) -> None:
+async def test_a_client_starts_it_over_standard_input(place: McpPlace, mode: str) -> None:
     """MCP-1: `perdure mcp` as hosts start it; the project is the one that Claude Code names."""
     await place.session("one", *found("42 passed", "one"))
     env = place.env | {"CLAUDE_PROJECT_DIR": str(place.project)}
@@ -420,7 +347,7 @@ async def test_a_client_starts_it_over_standard_input(place: Place, mode: str) -
                 tasks.start_soon(functools.partial(told, client, "session_search", query="passed"))
 
 
-def test_it_answers_within_a_second(place: Place) -> None:
+def test_it_answers_within_a_second(place: McpPlace) -> None:
     """MCP-1: of processor time, so that the machine's other work doesn't count."""
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
@@ -438,7 +365,7 @@ def test_it_answers_within_a_second(place: Place) -> None:
 
 
 @pytest.mark.parametrize("ending", ["closed", "SIGTERM", "SIGINT"])
-def test_it_ends_with_its_client(place: Place, ending: str) -> None:
+def test_it_ends_with_its_client(place: McpPlace, ending: str) -> None:
     """MCP-1: quietly, whatever end it is, and leaves no process."""
     with subprocess.Popen(
         PROGRAM, cwd=place.project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place.env
@@ -456,7 +383,7 @@ def test_it_ends_with_its_client(place: Place, ending: str) -> None:
         assert b"Traceback" not in process.stderr.read() and time.monotonic() - began < 15
 
 
-def test_what_cannot_be_served_is_told_before(place: Place) -> None:
+def test_what_cannot_be_served_is_told_before(place: McpPlace) -> None:
     """MCP-1, CLI-5: one line and an exit code."""
     done = command("mcp", "--project", "/nowhere/at/all", cwd=place.project, env=place.env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--project" in done.stderr
@@ -464,7 +391,7 @@ def test_what_cannot_be_served_is_told_before(place: Place) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
-def test_the_settings_of_a_stranger_are_not_used(place: Place) -> None:
+def test_the_settings_of_a_stranger_are_not_used(place: McpPlace) -> None:
     """SEC-8: a cloned project can't say where memories are kept, nor have them saved at once."""
     (place.project / ".git").mkdir()
     (place.project / ".perdure").mkdir()

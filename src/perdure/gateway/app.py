@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl
 import anyio
 import msgspec
 
+from perdure.adapters.listening import foreign_page
 from perdure.errors import JournalError
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
@@ -32,8 +32,6 @@ from perdure.gateway.stored import deletion, item_page, listed_items
 from perdure.gateway.upstream import is_plain_path
 
 _LOG = logging.getLogger("perdure.gateway")
-_LOOPBACK_NAMES = ("localhost",)
-_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?\Z")
 _READING = ("GET", "HEAD")
 # What is managed, by how its path ends: providers put it below paths of their own (`/openai/deployments/NAME/…`).
 _MANAGED = {
@@ -205,13 +203,12 @@ class GatewayApp:
 
     def _refusal(self, scope: AsgiScope, who: Tenant | None) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""
-        headers = dict(scope["headers"])
         config = self.gateway.active.gateway
-        if not _is_ours(headers.get(b"host", b"").decode("latin-1"), config.allowed_hosts):
-            return "host", 421, "this host name isn't served here; allow it with gateway.allowed_hosts"
-        origin = headers.get(b"origin")
-        if origin is not None and not _is_ours(origin.decode("latin-1").partition("://")[2], config.allowed_hosts):
-            return "origin", 403, "pages of other sites may not ask"
+        match foreign_page(scope["headers"], config.allowed_hosts):
+            case "host":
+                return "host", 421, "this host name isn't served here; allow it with gateway.allowed_hosts"
+            case "origin":
+                return "origin", 403, "pages of other sites may not ask"
         if not is_plain_path(scope.get("raw_path") or scope["path"].encode()):
             return "path", 400, "the path can't be passed on as it is"
         if who is None and not (scope["path"] in pages.OPEN and scope["method"] in _READING):
@@ -477,20 +474,6 @@ def _with_deletion(send: Send, response: str) -> Send:
             await send(message)
 
     return sent
-
-
-def _is_ours(host: str, allowed: tuple[str, ...]) -> bool:
-    """Whether a Host header names this machine: a page that a browser was tricked into asking from doesn't (SEC-7)."""
-    found = _HOST.match(host)
-    if found is None:
-        return False
-    name = (found[1] or found[2]).lower()
-    if name in _LOOPBACK_NAMES or name in (one.lower() for one in allowed):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
-import socket
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Literal
@@ -16,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.adapters.config import Config
+from perdure.adapters.listening import ListeningServer
 from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig
@@ -41,36 +40,6 @@ if find_spec("websockets"):
     WEBSOCKETS = _Socket
 
 
-class _Server(uvicorn.Server):
-    """Tells when it listens, and where."""
-
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        log = logging.getLogger("uvicorn.error")
-        log.addFilter(_is_no_bare_error)
-        try:
-            await super().startup(sockets)
-        except SystemExit as e:  # uvicorn's way to say that nothing can listen there
-            why = e.__context__
-            if not isinstance(why, OSError):
-                raise
-            said = os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
-            where = f"{self.config.host}:{self.config.port}"
-            raise BadSetting(f"{where}: {said}: give another --host or --port") from None
-        finally:
-            log.removeFilter(_is_no_bare_error)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-
-
-def _is_no_bare_error(record: logging.LogRecord) -> bool:
-    return not isinstance(record.msg, OSError)
-
-
 async def serve(
     read: Callable[[], Config],
     environ: Mapping[str, str],
@@ -86,7 +55,7 @@ async def serve(
     gateway = Gateway(read(), environ)
     told = gateway.active.gateway
     uvicorn_options = uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds)
-    server = _Server(uvicorn_options, lambda url: on_ready(url, told))
+    server = ListeningServer(uvicorn_options, lambda url: on_ready(url, told))
 
     def reload() -> None:
         try:

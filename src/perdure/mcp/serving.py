@@ -1,16 +1,22 @@
-"""The server on its transports: standard input and output, for the client that starts it, and HTTP (MCP-1)."""
+"""The server of a project on its transports: standard input and output, for the client that starts it, and HTTP."""
 
 from __future__ import annotations
 
+import hmac
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import uvicorn
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.responses import JSONResponse
 
 from perdure.adapters.config import Config
+from perdure.adapters.listening import ListeningServer, foreign_page
 from perdure.mcp.server import ProjectServer
 
 if TYPE_CHECKING:
@@ -55,3 +61,74 @@ async def _end_when_told() -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             os._exit(0)
+
+
+_MOST_SESSIONS = 100  # of clients with a handshake, each with its streams
+_IDLE_SECONDS = 1_800.0
+_CLOSING_SECONDS = 2
+
+
+async def serve_http(
+    offered: ProjectServer,
+    host: str,
+    port: int,
+    *,
+    token: str | None,
+    allowed_hosts: tuple[str, ...],
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve any number of clients at `/mcp` until SIGINT or SIGTERM.
+
+    Args:
+        offered: What is served.
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+        token: What each request has to carry as its bearer token; None: nothing.
+        allowed_hosts: Names beside the loopback's that a Host header may say.
+        on_ready: Is told the address.
+
+    Raises:
+        BadSetting: Nothing can listen there.
+    """
+    inner = offered.server.streamable_http_app(
+        max_sessions=_MOST_SESSIONS,
+        session_idle_timeout=_IDLE_SECONDS,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # by `_GuardedApp`
+    )
+    options = uvicorn.Config(
+        _GuardedApp(inner, token, allowed_hosts),
+        host=host,
+        port=port,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
+    )
+    await ListeningServer(options, lambda url: on_ready(f"{url}/mcp")).serve()
+
+
+class _GuardedApp:
+    """An ASGI application behind the gateway's rules of who may ask, and a token (SEC-7)."""
+
+    def __init__(self, inner: Any, token: str | None, allowed_hosts: tuple[str, ...]) -> None:
+        self._inner, self._allowed_hosts = inner, allowed_hosts
+        self._wanted = None if token is None else f"bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (self._inner if refusal is None else refusal)(scope, receive, send)
+
+    def _refusal(self, scope: Any) -> JSONResponse | None:
+        if foreign := foreign_page(scope["headers"], self._allowed_hosts):
+            why = "this host name isn't served here; --allow-host allows it"
+            why = why if foreign == "host" else "pages of other sites may not ask"
+            return JSONResponse({"error": why}, 421 if foreign == "host" else 403)
+        if self._wanted is None:
+            return None
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, credential = given.partition(b" ")
+        if hmac.compare_digest(scheme.lower() + b" " + credential.strip(), self._wanted):
+            return None
+        return JSONResponse({"error": "the bearer token is missing or wrong"}, 401, {"www-authenticate": "Bearer"})

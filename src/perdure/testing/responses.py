@@ -126,7 +126,7 @@ class FakeResponses:
         compaction = say(_compaction([item for item, _ in items]))
         reply = self._upstream.answer(request, rules, session="", reply=compaction)
         said = [{**item, "type": "message"} for item, _ in items if item.get("role") == "user"]
-        output = [*said, *_output(reply, {})]
+        output = [*said, *_output(reply, ())]
         return {"id": _id("resp", reply.id), "object": "response.compaction", "created_at": 0, "output": output} | {
             "usage": _usage(reply)
         }
@@ -321,7 +321,7 @@ class FakeResponses:
         return [_compaction(items)] if any(limit and size > limit for limit in limits) else []
 
     def _response(self, asked: Json, reply: UpstreamReply, items: Sequence[tuple[Json, DecodedMessage]]) -> Json:
-        output = _output(reply, {t["name"]: t["type"] for t in asked.get("tools") or () if "name" in t})
+        output = _output(reply, asked.get("tools") or ())
         self._remember(output)
         stops = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
         stops["model_context_window_exceeded"] = "max_output_tokens"
@@ -394,7 +394,8 @@ def _blocks(item: Mapping[str, Any]) -> list[Block]:
                 given = msgspec.json.decode(item["arguments"] or "{}")
             except msgspec.DecodeError:
                 given = item["arguments"]
-            return [{"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": given}]
+            name = "__".join(filter(None, (item.get("namespace"), item["name"])))
+            return [{"type": "tool_use", "id": item["call_id"], "name": name, "input": given}]
         case "custom_tool_call":
             given = {"input": item["input"]}
             return [{"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": given}]
@@ -433,8 +434,16 @@ def _summary(item: Mapping[str, Any]) -> str:
     return "".join(part["text"] for part in item["summary"])
 
 
-def _output(reply: UpstreamReply, tools: Mapping[str, str]) -> list[Json]:
-    """The items of an answer. A call of a custom tool has the text that it is given in `input`."""
+def _output(reply: UpstreamReply, tools: Sequence[Json]) -> list[Json]:
+    """The items of an answer. A call of a custom tool has the text that it is given in `input`.
+
+    A tool `recall` of the namespace `mcp__perdure` is scripted as `mcp__perdure__recall`.
+    """
+    customs = {tool["name"] for tool in tools if tool["type"] == "custom"}
+    spaces = [tool for tool in tools if tool["type"] == "namespace"]
+    spaced = {
+        f"{space['name']}__{tool['name']}": (space["name"], tool["name"]) for space in spaces for tool in space["tools"]
+    }
     has_calls = any(block["type"] == "tool_use" for block in reply.content)
     phase = "commentary" if has_calls else "final_answer"
     items: list[Json] = []
@@ -450,7 +459,9 @@ def _output(reply: UpstreamReply, tools: Mapping[str, str]) -> list[Json]:
                 items.append({"id": _id("rs", reply.id, number), **made})
             case "tool_use":
                 call: Json = {"call_id": block["id"], "name": block["name"], "status": "completed"}
-                if tools.get(block["name"]) == "custom":
+                if block["name"] in spaced:
+                    call["namespace"], call["name"] = spaced[block["name"]]
+                if block["name"] in customs:
                     if set(block["input"]) != {"input"}:
                         name = block["name"]
                         raise ValueError(f'{name} is a custom tool: script it as tool_use("{name}", {{"input": text}})')
