@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.adapters.journal.store import slug_of
 from perdure.errors import FileRefused, FileTooLarge, NotPlain
 from perdure.logs.detect import HEAD_BYTES, detect
 
 LARGEST_BYTES = 512 * 2**20  # of a log; reading one takes about four times as much memory
 _SUFFIXES = (".jsonl", ".json", ".traj")
+_CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link, which isn't followed: name what it points to"),
     (stat.S_ISFIFO, "a pipe, not a file"),
@@ -94,6 +97,33 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
             else:
                 files[file.path] = file
     return FoundLogs(tuple(files.values()), tuple(refused), others)
+
+
+def logs_of_project(folder: Path, environ: Mapping[str, str], user_home: Path) -> FoundLogs:
+    """The logs that clients keep of the work in one folder.
+
+    Claude Code has a folder for each project, named after its path; Codex has one for all, and says in the first line
+    of a log where it was at work.
+    """
+    named = {str(folder), os.path.realpath(folder)}
+    files: list[LogFile] = []
+    refused: list[str] = []
+    for client, place in places_of_clients(environ, user_home):
+        is_apart = client == "Claude Code"
+        found = find_logs([place / slug_of(folder)] if is_apart else [place])
+        files += [one for one in found.files if is_apart or _recorded_in(one.path) in named]
+        refused += found.refused
+    return FoundLogs(tuple(sorted(files, key=lambda one: (one.mtime_ns, one.path))), tuple(refused))
+
+
+def _recorded_in(log: Path) -> str | None:
+    """The folder that the beginning of a log names; None where it names none."""
+    try:
+        with log.open("rb") as file:
+            found = _CWD.search(file.read(HEAD_BYTES))
+        return None if found is None else msgspec.json.decode(found[1], type=str)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _files_below(top: Path, refused: list[str]) -> Iterator[LogFile]:

@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})")
 @app.command(
     epilog=examples(
         "perdure mcp",
-        "perdure mcp --project ~/src/api",
+        "perdure mcp --project ~/src/api --logs",
         "perdure mcp --http 127.0.0.1:8788",
     )
 )
@@ -37,6 +37,10 @@ def mcp(
         typer.Option(metavar="FOLDER", help="Its project; without it $CLAUDE_PROJECT_DIR, else this folder."),
     ] = None,
     is_all: Annotated[bool, typer.Option("--all", help="Search and recall in the sessions of all projects.")] = False,
+    logs: Annotated[
+        bool,
+        typer.Option("--logs", help="Search and recall in Claude Code's and Codex's own logs of the project, too."),
+    ] = False,
     save_at_once: Annotated[
         bool,
         typer.Option(
@@ -79,7 +83,8 @@ def mcp(
 
         raise BadSetting(f"`perdure mcp` needs another package ({e.name}): {install('mcp')}") from e
     gc.enable()
-    offered = project_server(config, folder, is_everywhere=is_all, saves_at_once=save_at_once)
+    logs_of = os.environ if logs else None
+    offered = project_server(config, folder, is_everywhere=is_all, saves_at_once=save_at_once, logs_of=logs_of)
     serve = partial(serve_stdio, offered)
     if address is not None:
         token, on_ready = _token(*address), partial(_say_ready, is_json=json)

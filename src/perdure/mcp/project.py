@@ -18,7 +18,8 @@ from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.provenance import MEMORY_ROOT
 from perdure.engine.remember import MountedPath, new_memory, over_limits, write_with_index
 from perdure.engine.tools import original_in
-from perdure.errors import JournalError
+from perdure.errors import JournalError, SessionNotFound
+from perdure.mcp.client_logs import ClientLogs, OnProgress
 from perdure.mcp.resources import ProjectResources
 from perdure.mcp.tools import (
     MOST_BYTES,
@@ -72,9 +73,10 @@ class ServedProject:
         *,
         is_everywhere: bool = False,
         saves_at_once: bool = False,
+        logs: ClientLogs | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._settings, self._now = config.settings, now
+        self._settings, self._logs, self._now = config.settings, logs, now
         self._word: Origin = "assistant" if saves_at_once else "tool"
         slug = None if is_everywhere else slug_of(folder)
         self._archive = StoreArchive(config.home, slug)
@@ -83,8 +85,13 @@ class ServedProject:
         self._memories, self._search = opened.access, opened.search
         self.resources = ProjectResources(self._memories, self._archive)
 
-    async def answer(self, asked: Arguments, client: str) -> Result:
-        """Do what a tool is asked for, by a client of this name.
+    async def answer(self, asked: Arguments, client: str, on_progress: OnProgress) -> Result:
+        """Do what a tool is asked for.
+
+        Args:
+            asked: The arguments of the call.
+            client: What the client calls itself.
+            on_progress: Is told how far work is that takes long: done, of how much, what.
 
         Raises:
             PerdureError: It can't be done; the message is for the model.
@@ -100,9 +107,9 @@ class ServedProject:
                 case ForgetMemory():
                     return await self._forget_memory(asked, client)
                 case SearchSessions():
-                    return await self._search_sessions(asked)
+                    return await self._search_sessions(asked, on_progress)
                 case RecallOriginal():
-                    return await self._recall(asked)
+                    return await self._recall(asked, on_progress)
         except MemoryToolError as e:
             raise CallRefused(str(e).removeprefix("Error: ")) from None
 
@@ -207,25 +214,35 @@ class ServedProject:
 
     # --- sessions
 
-    async def _search_sessions(self, asked: SearchSessions) -> FoundPlaces:
+    async def _search_sessions(self, asked: SearchSessions, on_progress: OnProgress) -> FoundPlaces:
+        unread = await self._logs.take(on_progress) if self._logs is not None else ""
         found = await self._archive.search(_sound(asked.query), limit=asked.limit)
         places = [_found_place(hit) for hit in found.hits]
-        note = (
-            found.note
-            if places
-            else "; ".join(filter(None, (found.note, "nothing that was said fits: try other words")))
-        )
-        return FoundPlaces(places, note)
+        nothing = "" if places else "nothing that was said fits: try fewer or other words"
+        return _trimmed(FoundPlaces(places), places, "; ".join(filter(None, (found.note, unread, nothing))))
 
-    async def _recall(self, asked: RecallOriginal) -> ShownOriginal:
-        identity = _sound(asked.id).strip().strip("…")
+    async def _recall(self, asked: RecallOriginal, on_progress: OnProgress) -> ShownOriginal:
+        if self._logs is None:
+            return await self._recalled(asked)
+        identity = _plain_id(asked)
+        found = await self._logs.result_of(identity) if len(identity) >= PREFIX_CHARS else None
+        if found is not None and asked.session in found[0]:  # an empty name is in every one
+            return self._shown(asked, *found)
+        try:
+            return await self._recalled(asked)
+        except (BadRecall, SessionNotFound):
+            await self._logs.take(on_progress)
+            return await self._recalled(asked)
+
+    async def _recalled(self, asked: RecallOriginal) -> ShownOriginal:
+        identity = _plain_id(asked)
         if asked.session:
             return self._shown(asked, asked.session, await self._original(identity, asked.session))
         if len(identity) >= PREFIX_CHARS:
             for session in (await self._archive.holding(identity))[:_SESSIONS_READ]:
                 with suppress(BadRecall, JournalError):
                     return self._shown(asked, session, await self._original(identity, session))
-        raise CallRefused(f"nothing here has the id {identity[:80]!r}: session_search finds what was said, with its id")
+        raise BadRecall(f"nothing here has the id {identity[:80]!r}: session_search finds what was said, with its id")
 
     async def _original(self, identity: str, session: str) -> Original:
         loaded, blobs = await self._archive.load(session)
@@ -272,6 +289,11 @@ def _fitting(original: Original, asked: ReadMemory | RecallOriginal, shown: Call
         if size <= MOST_BYTES or limit == _LEAST_CHARS:
             return result
         limit = max(_LEAST_CHARS, min(limit - 1, limit * MOST_BYTES // size - _LEAST_CHARS))
+
+
+def _plain_id(asked: RecallOriginal) -> str:
+    """An id without what shows that it was cut."""
+    return _sound(asked.id).strip().strip("…")
 
 
 def _found_place(hit: SearchHit) -> FoundPlace:

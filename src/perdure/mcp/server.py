@@ -90,7 +90,9 @@ class ProjectServer:
             raise MCPError(wire.INVALID_PARAMS, f"no tool is called {asked.name[:80]!r}: {', '.join(self._tools)}")
         try:
             arguments = tool.arguments(asked.arguments)
-            result = await (await self._project()).answer(arguments, _client_of(context))
+            result = await (await self._project()).answer(
+                arguments, _client_of(context), context.session.report_progress
+            )
             encoded = msgspec.json.encode(result)
             if len(encoded) > MOST_BYTES:
                 raise CallRefused("the answer is too large: ask for less of it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def project_server(
-    config: Config, folder: Path, *, is_everywhere: bool = False, saves_at_once: bool = False
+    config: Config,
+    folder: Path,
+    *,
+    is_everywhere: bool = False,
+    saves_at_once: bool = False,
+    logs_of: Mapping[str, str] | None = None,
 ) -> ProjectServer:
     """The server of a project.
 
@@ -33,12 +38,18 @@ def project_server(
         folder: The project's.
         is_everywhere: Whether the sessions of all projects may be searched and recalled.
         saves_at_once: Whether what a model writes is saved without asking the user.
+        logs_of: The environment by which clients find their own logs, if those are to be read, too.
     """
 
     def open_project() -> ServedProject:
         from perdure.mcp.project import ServedProject  # half a second's worth of modules, behind the first answers
 
-        return ServedProject(config, folder, is_everywhere=is_everywhere, saves_at_once=saves_at_once)
+        logs = None
+        if logs_of is not None:
+            from perdure.mcp.client_logs import ClientLogs
+
+            logs = ClientLogs(config.home, config.settings, folder, logs_of)
+        return ServedProject(config, folder, is_everywhere=is_everywhere, saves_at_once=saves_at_once, logs=logs)
 
     is_writable = config.settings.memory_mode in ("ask", "auto")
     return ProjectServer(open_project, has_memories=config.settings.memory, is_writable=is_writable)
