@@ -79,7 +79,7 @@ def plugin_files() -> dict[str, str]:
 
     owner = {"name": "Perdure"}
     events = ("SessionStart", "PreCompact", "PostToolUse", "SessionEnd")
-    server, *arguments = python_command("perdure", "mcp")
+    server, *arguments = python_command("perdure", "mcp", "--logs")
     own = f"{NAME}/"
     return {
         ".claude-plugin/marketplace.json": plain(
