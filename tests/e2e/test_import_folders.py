@@ -93,7 +93,7 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     """CLI-6: the places are found and said; sessions have titles, clients and projects; both clients are searched."""
     ran = run("import")
     assert ran.code == 0, ran.err
-    assert "Claude Code: 3 logs" in ran.err and "Codex: 1 log" in ran.err and str(user_home / ".claude") in ran.err
+    assert "Claude Code: 3 logs" in ran.err and "Codex: 1 log" in ran.err and "in ~/.claude/projects" in ran.err
     assert ran.out.splitlines()[-1] == "4 files: 4 imported"
     listed = {one["session"]: one for one in run("sessions", "--json").json}
     assert listed[uuid(1, 0)]["title"] == "Please look at module 1-0"

@@ -8,9 +8,10 @@ import anyio
 import pytest
 from tests.calls import used
 
-from perdure.cli.replay import facts_of_all, summary, verdict
+from perdure.cli.replay import summary
 from perdure.lab.replay.drive import ReplayOptions
 from perdure.lab.replay.run import kept_facts, replay_recording
+from perdure.lab.replay.verdict import facts_of_all, verdict
 from perdure.logs.recording import LoggedCompaction, RecordedMessage, Recording
 from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId

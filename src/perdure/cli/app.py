@@ -47,7 +47,7 @@ PANELS: dict[str, dict[str, str]] = {
         "export": "transfer",
     },
     "Keep": {"memory": "+memory", "notes": "+notes", "instructions": "instructions"},
-    "Measure": {"replay": "replay", "bench": "+bench"},
+    "Measure": {"verdict": "verdict", "replay": "replay", "bench": "+bench"},
     "Serve and maintain": {
         "serve": "serve",
         "mcp": "mcp",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure.cli.arguments import located
-from perdure.cli.output import plural
+from perdure.cli.output import note, plural, short_path, size
 from perdure.context.models import model_spec
 from perdure.context.policy import Facts, thresholds, window_in_force
 from perdure.context.view import ContextView
@@ -19,6 +20,7 @@ from perdure.transcript.records import Compacted, Record
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.adapters.logs import FoundLogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,25 @@ def is_log(reference: str) -> bool:
         return False
     with path.open("rb") as file:
         return detect(file.read(HEAD_BYTES), path.name) != "perdure"
+
+
+def client_logs() -> FoundLogs:
+    """The logs that clients keep on this machine; says which, and where.
+
+    Raises:
+        SessionNotFound: No client keeps any here.
+    """
+    from perdure.adapters.logs import find_logs, places_of_clients
+
+    places = places_of_clients(os.environ, Path.home())
+    found = [(client, folder, find_logs([folder])) for client, folder in places]
+    for client, folder, logs in found:
+        note(f"{client}: {plural(len(logs.files), 'log')}, {size(logs.bytes)} in {short_path(str(folder))}")
+    if not any(logs.files for _, _, logs in found):
+        raise SessionNotFound(
+            "no logs of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions) here: name a file or a folder"
+        )
+    return find_logs([folder for _, folder in places])
 
 
 def _foreign(recording: Recording, name: str, config: Config) -> ReadSession:

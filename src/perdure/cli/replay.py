@@ -82,6 +82,7 @@ def replay(
     from perdure.adapters.providers.connect import OFFLINE, connect
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.run import replay_files
+    from perdure.lab.replay.verdict import facts_of_all, verdict
 
     flags = [*(sets or ())]
     flags += [f"window_tokens={window}"] if window else []
@@ -340,45 +341,10 @@ def summary(results: Sequence[Result]) -> None:
     _forks_of_all(results)
 
 
-def verdict(results: Sequence[Result]) -> Result | None:
-    """What the logs paid against ours, over the sessions where both are known; None when there are none (CLI-6)."""
-    both = [
-        one
-        for one in results
-        if "error" not in one and None not in (one["cost"]["usd"], one["logged"]["cost"]["usd"]) and _has_usage(one)
-    ]
-    if not both:
-        return None
-    ours, logged = [one["cost"] for one in both], [one["logged"]["cost"] for one in both]
-    return {
-        "sessions": len(both),
-        "of": len(results),
-        "paid_usd": round(sum(one["usd"] for one in logged), 6),
-        "ours_usd": round(sum(one["usd"] for one in ours), 6),
-        "compactions": sum(one["compactions"] for one in both),
-        "logged_compactions": sum(one["logged"]["compactions"] for one in both),
-        "cache_write_tokens": sum(one["cache_write"] for one in ours),
-        "logged_cache_write_tokens": sum(one["cache_write"] for one in logged),
-        "facts": facts_of_all(results),
-    }
-
-
-def facts_of_all(results: Sequence[Result]) -> Result | None:
-    """What was needed behind the logs' own compactions, and who kept how much of it; None where nobody can tell."""
-    known = [one["facts"] for one in results if "facts" in one]
-    return {name: sum(one[name] for one in known) for name in known[0]} if known else None
-
-
-def _has_usage(result: Result) -> bool:
-    """Whether the log says what its calls took; without, it seems to have paid nothing."""
-    cost = result["logged"]["cost"]
-    return any(cost[name] for name in ("input", "cache_write", "cache_read"))
-
-
 def _show_verdict(found: Result | None, facts: Result | None) -> None:
     if found is None:
         out("\nno verdict on the price: none of these logs says what its calls took, of a model with a known price")
-        _show_facts(facts)
+        show_facts(facts)
         return
     paid, ours = found["paid_usd"], found["ours_usd"]
     change = f"{usd(abs(paid - ours))} ({100 * abs(paid - ours) / paid:.0f}%) {'less' if ours <= paid else 'more'}"
@@ -394,10 +360,10 @@ def _show_verdict(found: Result | None, facts: Result | None) -> None:
         bought.append(f"{tokens(before - written)} tokens fewer written to the cache")
     bought.append("whatever left the window can be recalled word for word")
     out(f"what that buys: {', and '.join(bought) if len(bought) < 3 else ', '.join(bought)}")
-    _show_facts(facts)
+    show_facts(facts)
 
 
-def _show_facts(facts: Result | None) -> None:
+def show_facts(facts: Result | None) -> None:
     if facts is None:
         out("facts kept: unknown, since none of these logs shows a compaction with what it kept")
         return

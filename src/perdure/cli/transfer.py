@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 import time
 from collections import Counter
@@ -80,6 +79,7 @@ def import_logs(
     import anyio
 
     from perdure.adapters.logs import find_logs
+    from perdure.cli.opened import client_logs
     from perdure.wiring.imports import LogImports
 
     config = configured()
@@ -90,7 +90,12 @@ def import_logs(
         return
     if name is not None or which is not None:
         raise BadSetting(f"{'--session' if name is None else '--as'} is about one log: name one file")
-    found = find_logs(files) if files else _of_clients(is_asked=not (yes or json))
+    found = find_logs(files) if files else client_logs()
+    if not (files or yes or json) and sys.stdin.isatty():
+        sys.stderr.write("Import them? They are only read. [Y/n] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+            raise typer.Exit(EXIT_OK)
     if not found.files and not found.refused:
         raise SessionNotFound(f"{', '.join(map(str, files or ()))}: there are no logs in it (*.jsonl, *.json, *.traj)")
     outcomes: Counter[str] = Counter()
@@ -106,30 +111,6 @@ def import_logs(
     finally:
         _show_sums(found, outcomes, time.monotonic() - started, is_json=json)
     raise typer.Exit(EXIT_FAILED if outcomes["failed"] or outcomes["skipped"] else EXIT_OK)
-
-
-def _of_clients(*, is_asked: bool) -> FoundLogs:
-    """The logs that clients keep on this machine, said where; a person at a terminal is asked.
-
-    Raises:
-        SessionNotFound: No client keeps any here.
-    """
-    from perdure.adapters.logs import find_logs, places_of_clients
-
-    places = places_of_clients(os.environ, Path.home())
-    if not places:
-        raise SessionNotFound(
-            "no logs of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions) here: name a file or a folder"
-        )
-    each = [(client, folder, find_logs([folder])) for client, folder in places]
-    for client, folder, logs in each:
-        note(f"{client}: {plural(len(logs.files), 'log')}, {size(logs.bytes)} in {folder}")
-    if is_asked and sys.stdin.isatty():
-        sys.stderr.write("Import them? They are only read. [Y/n] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
-            raise typer.Exit(EXIT_OK)
-    return find_logs([folder for _, folder in places])
 
 
 def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], *, is_json: bool) -> None:

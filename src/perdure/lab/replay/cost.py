@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,3 +213,53 @@ class LogHistory:
             self.size = self.size.minus(self._messages.pop(self._order.pop()))
         self._reported = None
         self._after = 0
+
+
+@dataclass(slots=True)
+class UnmanagedCost:
+    """What a log's calls would take if nothing ever left the context: the whole history each time, and the cache alone.
+
+    Up to the log's first compaction that is what was reported. From then on each prompt is larger by what the log's own
+    system had taken out. Feed it every step in order, beside the history of the same log.
+    """
+
+    cost: TokenCost
+    window_tokens: int
+    outputs: Mapping[str, int] = field(default_factory=dict)  # of each response, by its id
+    calls: int = 0
+    beyond_window: int = 0  # calls that couldn't have been made
+    _gone: int = 0  # tokens that the log's system took out
+    _grown: int | None = None  # since a boundary: what the context would hold by now
+    _response: str | None = None
+    _last_prompt: int = 0
+    _last_at: float | None = None
+
+    def add(self, step: Step, log: LogHistory) -> None:
+        """Go one step on; the history must not have seen the step yet."""
+        if isinstance(step, LoggedCompaction):
+            self._grown = (self._grown or log.tokens + self._gone) if log.usage else None
+        elif isinstance(step, LoggedMicrocompaction):
+            self._gone += step.tokens_saved or 0
+        elif isinstance(step, RecordedMessage) and not step.logged_only and step.message.agent_id is None:
+            self._said(step.message)
+
+    def _said(self, message: Message) -> None:
+        usage = message.usage
+        is_new = message.response_id is None or message.response_id != self._response
+        if message.role == "assistant" and usage is not None and usage.total_tokens and is_new:
+            self._response = message.response_id
+            self._called(usage, message)
+        elif self._grown is not None:
+            self._grown += sum(block_size(block).base for block in message.blocks)
+
+    def _called(self, usage: Usage, message: Message) -> None:
+        if self._grown is not None:
+            self._gone, self._grown = max(self._gone, self._grown - usage.prompt_tokens), None
+        prompt, at = usage.prompt_tokens + self._gone, message.at
+        is_cold = at is not None and self._last_at is not None and self.cost.is_cold(at - self._last_at)
+        ttl: CacheTtl | None = "1h" if usage.cache_creation_1h_tokens else None
+        output = self.outputs.get(message.response_id or "", usage.output_tokens)
+        self.cost.call(prompt, 0 if is_cold else self._last_prompt, output, ttl=ttl)
+        self.calls += 1
+        self.beyond_window += prompt + output > self.window_tokens
+        self._last_prompt, self._last_at = prompt, at if at is not None else self._last_at

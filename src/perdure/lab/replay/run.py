@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from perdure.adapters.logs import read_log
 from perdure.compaction.ledger import compact_messages
 from perdure.errors import PerdureError
 from perdure.lab.bench.places import cuts_of_recording
@@ -60,7 +61,7 @@ def _replay_listed(path: Path, options: ReplayOptions) -> list[dict[str, Any]]:
 def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
     """Replay one file; anything that goes wrong with it becomes its result."""
     try:
-        recordings = read_recordings(path.read_bytes(), path.name)
+        recordings = read_recordings(read_log(path)[0], path.name)
     except (PerdureError, OSError) as e:
         yield {"file": str(path), "error": _one_line(e)}
         return
