@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +14,9 @@ from perdure.cli.agent import ModelName, PermissionMode, Trust, flags_of
 from perdure.cli.arguments import Sets, examples, family
 from perdure.cli.output import EXIT_OK
 from perdure.errors import BadSetting
-from perdure.events import Event
+
+if TYPE_CHECKING:
+    from perdure.events import Event
 
 app = family()
 
