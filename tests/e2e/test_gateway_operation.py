@@ -309,6 +309,31 @@ async def test_a_client_that_leaves_the_queue_takes_no_place(tmp_path: Path) -> 
         assert len(server.received) == 2
 
 
+async def follows(at: Running, link: str) -> None:
+    """A report is for who may read its tenant's words, or has a ticket from one who may, once and for a minute."""
+
+    async def got(path: str, key: str = "") -> tuple[int, Mapping[str, str], str]:
+        headers = {"x-api-key": key} if key else {}
+        async with aiohttp.request("GET", f"{at.url}{path}", headers=headers) as answer:
+            return answer.status, answer.headers, await answer.text()
+
+    status, headers, page = await got(link, "alice-key")
+    assert status == 200 and "Mend &lt;it&gt;" in page and "compaction at" in page
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'") and "frame-ancestors 'none'" in policy
+    assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
+    for path, key in ((link, "bob-key"), (f"{link}/..", "alice-key"), ("/perdure/report/alice/none", "alice-key")):
+        status, _, text = await got(path, key)
+        assert status in (400, 404) and "Mend" not in text
+    assert (await got(link))[0] == (await got(link, "wrong"))[0] == 401
+    assert (await got(f"{link}?ticket=made-up"))[0] == (await got(f"{link}?open=1", "bob-key"))[0] == 404
+    opens = [json.loads((await got(f"{link}?open=1", "alice-key"))[2])["at"] for _ in range(2)]
+    assert (await got(opens[0].replace("alice", "bob")))[0] == 404, "it opens this report and no other"
+    assert "Mend" in (await got(opens[1]))[2] and (await got(opens[1]))[0] == 404, "once"
+    late = at.gateway.reports.ticket(link.removeprefix("/perdure/report/"), at.gateway.clock.now() - 61)
+    assert (await got(f"{link}?ticket={late}"))[0] == 404
+
+
 @in_loop
 async def test_sessions_are_kept_as_long_as_their_tenant_wants(tmp_path: Path) -> None:
     """GW-9, U11: `keep_days` of a tenant, and of those that aren't configured."""
@@ -375,6 +400,9 @@ def test_a_person_recognises_a_conversation(tmp_path: Path) -> None:
             assert "Mend &lt;it&gt;" in own and "Claude Code 2.1.197 · /srv/shop" in own
             assert f"perdure report {held.id}" in own and "today: 1 request" in own
             assert "Mend" not in other and "/srv/shop" not in other and held.id in other
+            link = f"/perdure/report/alice/{held.id}"
+            assert f'href="{link}"' in own and "a class" not in other
+            await follows(at, link)
             return str(held.id)
 
     name, env = asyncio.run(talk()), {**os.environ, "PERDURE_HOME": str(tmp_path)}

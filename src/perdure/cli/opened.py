@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from perdure.cli.arguments import located
 from perdure.cli.output import note, plural, short_path, size
 from perdure.context.models import model_spec
-from perdure.context.policy import Facts, thresholds, window_in_force
+from perdure.context.policy import Facts, facts_at, thresholds
 from perdure.context.view import ContextView
 from perdure.errors import BadSetting, SessionNotFound
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, Problem, RecordedMessage, Recording
@@ -191,7 +191,7 @@ async def _read_own(reference: str, config: Config) -> ReadSession:
         session=loaded.header.session,
         messages=tuple(messages),
         view=view,
-        facts=facts_of(view, config),
+        facts=facts_at(view, config.settings, config.models),
         boundaries=tuple(boundaries),
         microcompactions=sum(isinstance(record, Cleared) for record in records),
         problems=(*(Problem(repair.line, repair.what) for repair in loaded.repairs), *problems),
@@ -201,11 +201,3 @@ async def _read_own(reference: str, config: Config) -> ReadSession:
         compactions=tuple(compactions),
         records=tuple(records),
     )
-
-
-def facts_of(view: ContextView, config: Config) -> Facts:
-    """As `LiveSession.facts` has it, for a session that isn't open."""
-    named = view.front.model if view.front else None
-    model = model_spec(named or view.state.calibration.model, config.models)
-    limits = thresholds(config.settings, model, *window_in_force(view, config.settings, model))
-    return Facts(settings=config.settings, limits=limits, model=model)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perdure.lab.report.page import PageHeader, Price
     from perdure.lab.report.timeline import Timeline
     from perdure.logs.recording import Recording
-    from perdure.transcript.messages import Message, Usage
+    from perdure.transcript.messages import Message
 
 
 app = family()
@@ -87,39 +87,14 @@ def _first_words(messages: Iterable[Message]) -> str | None:
 
 
 def _own(one: ReadSession, reference: str, config: Config) -> tuple[PageHeader, Timeline]:
-    from perdure.cli.opened import facts_of
-    from perdure.lab.report.page import PageHeader
-    from perdure.lab.report.timeline import output_warning, timeline
-    from perdure.transcript.messages import Usage
+    from perdure.context.policy import facts_at
+    from perdure.lab.report.page import header_of
+    from perdure.lab.report.timeline import timeline
 
-    told = timeline(one.records, lambda view: facts_of(view, config))
-    note = output_warning(told.usage.output_tokens, told.written)
-    price = (_paid("paid", told.usage, told.usd, note),) if told.usage != Usage() else ()
-    about = PageHeader(
-        session=one.session,
-        title=one.title or _first_words(one.messages),
-        source=reference,
-        how="as it happened",
-        is_kept=True,
-        made=_made(),
-        prices=price,
-        problems=tuple(f"line {p.line}: {p.what}" for p in one.problems),
-    )
-    return about, told
-
-
-def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
-    from perdure.lab.report.page import Price
-
-    return Price(
-        who,
-        usage.input_tokens,
-        usage.cache_creation_input_tokens,
-        usage.cache_read_input_tokens,
-        usage.output_tokens,
-        usd,
-        note,
-    )
+    told = timeline(one.records, lambda view: facts_at(view, config.settings, config.models))
+    title = one.title or _first_words(one.messages)
+    problems = tuple(f"line {p.line}: {p.what}" for p in one.problems)
+    return header_of(told, session=one.session, title=title, source=reference, made=_made(), problems=problems), told
 
 
 # --- a log of another agent: what Perdure would have done ------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec
+from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec, model_spec
 from perdure.context.view import ContextView, item_has_results, size_tokens
 from perdure.settings import Settings
 from perdure.transcript.tool_calls.actions import plain_name
@@ -339,3 +339,12 @@ def in_tool_loop(view: ContextView) -> bool:
         if item_has_results(item):
             return True
     return False
+
+
+def facts_at(view: ContextView, settings: Settings, known: tuple[ModelSpec, ...] = ()) -> Facts:
+    """The facts of a session that isn't open, from its view; `known` are the user's own models."""
+    named = view.front.model if view.front else None
+    model = model_spec(named or view.state.calibration.model, known)
+    return Facts(
+        settings=settings, limits=thresholds(settings, model, *window_in_force(view, settings, model)), model=model
+    )

@@ -136,11 +136,14 @@ class GatewayApp:
             told = await page(gateway, who)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
+        query, found = scope.get("query_string", b"").decode("latin-1"), None
         if who is not None and path.startswith(pages.RECALL) and scope["method"] in _READING:
+            found = await pages.recalled(gateway, who, path.removeprefix(pages.RECALL), query)
+        elif path.startswith(pages.REPORT) and scope["method"] in _READING:
+            found = await pages.report(gateway, who, path.removeprefix(pages.REPORT), query)
+        if found is not None:
             record.kind = "page"
-            place, query = path.removeprefix(pages.RECALL), scope.get("query_string", b"").decode("latin-1")
-            told = await pages.recalled(gateway, who, place, query)
-            await _answer(send, told.status, told.body, told.content_type, told.headers)
+            await _answer(send, found.status, found.body, found.content_type, found.headers)
             return
         try:
             assert who is not None, "strangers were refused"
@@ -211,7 +214,8 @@ class GatewayApp:
                 return "origin", 403, "pages of other sites may not ask"
         if not is_plain_path(scope.get("raw_path") or scope["path"].encode()):
             return "path", 400, "the path can't be passed on as it is"
-        if who is None and not (scope["path"] in pages.OPEN and scope["method"] in _READING):
+        has_ticket = scope["path"].startswith(pages.REPORT) and b"ticket=" in scope.get("query_string", b"")
+        if who is None and not ((scope["path"] in pages.OPEN or has_ticket) and scope["method"] in _READING):
             return "credential", 401, "no tenant has this key"
         return None
 

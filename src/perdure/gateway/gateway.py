@@ -37,6 +37,7 @@ from perdure.gateway.conversations import Conversations
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.quotas import UsageBook
+from perdure.gateway.reports import SessionReports
 from perdure.gateway.requests import ClientProtocol
 from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions
@@ -99,6 +100,7 @@ class Gateway:
         self.clock = SystemClock()
         self.admission = Admission()
         self.usage = UsageBook(self.home / TENANTS)
+        self.reports = SessionReports()
         self.started = self.clock.now()
         self._environ = environ
         self._sink = sink

@@ -17,11 +17,14 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.search import StoreArchive
+from perdure.adapters.journal.store import TENANTS
 from perdure.engine.tools import original_in
 from perdure.errors import PerdureError
 from perdure.gateway.config import Tenant, is_loopback
 from perdure.gateway.gateway import Gateway
+from perdure.gateway.reports import place_of
 from perdure.gateway.sessions import CachedSession
+from perdure.lab.report.page import POLICY
 from perdure.recall.queries import RecallRequest, range_of, recalled_part
 
 
@@ -71,7 +74,7 @@ async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     is_stranger = who is None
     told = None if is_stranger else await visible_status(gateway, who)
     body = live_page(told, gateway.clock.now(), asks_key=_status_visibility(gateway) == "own").encode()
-    return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, HEADERS)
+    return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, _headers(_POLICY))
 
 
 async def recalled(gateway: Gateway, who: Tenant, place: str, query: str) -> GatewayResponse:
@@ -97,6 +100,26 @@ async def recalled(gateway: Gateway, who: Tenant, place: str, query: str) -> Gat
     return GatewayResponse(200, "text/plain; charset=utf-8", text.encode("utf-8", "replace"), _OWN_TEXT)
 
 
+async def report(gateway: Gateway, who: Tenant | None, path: str, query: str) -> GatewayResponse:
+    """A session as a page, for whoever may read its tenant's words, or has a ticket for it (GW-9)."""
+    asked = {name: values[-1] for name, values in parse_qs(query).items()}
+    place, now, config = place_of(path), gateway.clock.now(), gateway.active.config
+    is_shown = gateway.reports.takes(asked.get("ticket", ""), path, now)
+    is_shown = is_shown or (place is not None and _is_readable(gateway, who, place[0]))
+    if place is None or not is_shown:
+        return GatewayResponse(404, "text/plain; charset=utf-8", b"there is no such report for you\n", _OWN_TEXT)
+    if "open" in asked:
+        return _json(200, {"at": f"{REPORT}{path}?ticket={gateway.reports.ticket(path, now)}"})
+    tenant, session = place
+    held = next((one for one in gateway.tenants_open().get(tenant, ()) if one.id == session), None)
+    settings = config.settings if held is None else held.session.settings
+    try:
+        body = await gateway.reports.made(gateway.home / TENANTS / tenant, session, settings, config.models, now)
+    except PerdureError as e:
+        return GatewayResponse(404, "text/plain; charset=utf-8", f"{e}\n".encode(), _OWN_TEXT)
+    return GatewayResponse(200, "text/html; charset=utf-8", body, _headers(f"{POLICY}; frame-ancestors 'none'"))
+
+
 def _status_visibility(gateway: Gateway) -> str:
     return gateway.active.gateway.status or ("own" if gateway.active.tenants.is_closed else "all")
 
@@ -112,7 +135,7 @@ async def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]
         "in_flight": gateway.admission.in_flight,
         "usage": usage,
         "tenants": {
-            name: [_session(one, is_readable=_is_readable(gateway, who, name)) for one in some]
+            name: [_session(one, name, is_readable=_is_readable(gateway, who, name)) for one in some]
             for name, some in sorted(mine.items())
         },
     }
@@ -135,7 +158,7 @@ def _is_readable(gateway: Gateway, who: Tenant | None, tenant: str) -> bool:
     return is_own or (not gateway.active.tenants.is_closed and is_loopback(gateway.active.gateway.host))
 
 
-def _session(held: CachedSession, *, is_readable: bool) -> dict[str, Any]:
+def _session(held: CachedSession, tenant: str, *, is_readable: bool) -> dict[str, Any]:
     known = held.session.view.state.title
     session, limits, spent = held.session, held.session.limits, held.spending
     state = session.view.state
@@ -144,6 +167,7 @@ def _session(held: CachedSession, *, is_readable: bool) -> dict[str, Any]:
         "title": known.title if is_readable else None,
         "client": known.client,
         "folder": known.folder if is_readable else None,
+        "report": f"{REPORT}{tenant}/{held.id}" if is_readable else None,
         "used": round(held.sink.clock.now() - (time.monotonic() - held.used), 3),
         "route": held.route,
         "model": session.view.front.model if session.view.front else None,
@@ -168,6 +192,7 @@ def _usd(amount: float | None) -> float | None:
 
 
 RECALL = "/perdure/recall/"
+REPORT = "/perdure/report/"
 _OWN_TEXT = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; sandbox"),
@@ -196,12 +221,16 @@ _POLICY = (
     f"default-src 'none'; style-src {_allowed(_STYLE)}; script-src {_allowed(_SCRIPT)}; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
-)
+
+
+def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
+    """Of a page with that policy: it loads nothing from elsewhere, and nobody keeps it."""
+    return (
+        (b"content-security-policy", policy.encode()),
+        (b"cache-control", b"no-store"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-content-type-options", b"nosniff"),
+    )
 
 
 def live_page(told: Data | None, now: float, *, asks_key: bool) -> str:
@@ -275,7 +304,9 @@ def _live_session(one: Data, now: float) -> Iterator[str]:
     yield f'<section id="s-{identity}"><h3>{title} {busy}</h3>'
     ago = f"{_span(now - one['used'])} ago"
     whose = [part for part in (one["client"], one["folder"], ago) if part]
-    yield f'<p class="soft">{escape(" · ".join(whose))} · <code>perdure report {identity} -o report.html</code></p>'
+    link = f'<a class="report" href="{escape(one["report"])}">its report</a> · ' if one["report"] else ""
+    made = f"<code>perdure report {identity} -o report.html</code>"
+    yield f'<p class="soft">{escape(" · ".join(whose))} · {link}{made}</p>'
     what = [one["model"] or "no model yet", f"route {one['route']}", f"{one['messages']:,} messages"]
     what.append("goes upstream as its view" if one["mode"] == "view" else "untouched")
     yield f'<p class="soft">{escape(" · ".join(what))}</p>{_bar(one)}'

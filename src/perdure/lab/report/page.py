@@ -11,7 +11,15 @@ from pathlib import PurePath
 
 import msgspec
 
-from perdure.lab.report.timeline import CompactedMessage, Timeline, TimelineCompaction, TimelineTurn, totals
+from perdure.lab.report.timeline import (
+    CompactedMessage,
+    Timeline,
+    TimelineCompaction,
+    TimelineTurn,
+    output_warning,
+    totals,
+)
+from perdure.transcript.messages import Usage
 
 WIDE, HIGH = 1000, 300
 
@@ -75,7 +83,7 @@ def scale(most: float) -> tuple[float, float]:
 
 
 MOST_PIECES = 200  # of the messages that a compaction kept or dropped
-_POLICY = (
+POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 
@@ -122,6 +130,26 @@ class PageHeader:
     problems: tuple[str, ...] = ()
 
 
+def header_of(
+    told: Timeline, *, session: str, title: str | None, source: str, made: str, problems: tuple[str, ...] = ()
+) -> PageHeader:
+    """What a page says of a session of ours, as it happened."""
+    used = told.usage
+    read, written = used.cache_read_input_tokens, used.cache_creation_input_tokens
+    note = output_warning(used.output_tokens, told.written)
+    paid = Price("paid", used.input_tokens, written, read, used.output_tokens, told.usd, note)
+    return PageHeader(
+        session=session,
+        title=title,
+        source=source,
+        how="as it happened",
+        is_kept=True,
+        made=made,
+        prices=(paid,) if used != Usage() else (),
+        problems=problems,
+    )
+
+
 def page(about: PageHeader, told: Timeline) -> str:
     """The whole file."""
     body = "".join((*_head(about, told), *_chart(told), *_events(told), *_prices(about)))
@@ -130,7 +158,7 @@ def page(about: PageHeader, told: Timeline) -> str:
     title = escape(about.title or about.session)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title} · Perdure</title><style>{_file('page.css')}</style></head><body>{body}"
         f'<script type="application/json" id="turns">{turns}</script><script>{_file("page.js")}</script></body>'
