@@ -17,15 +17,16 @@ import anthropic
 import pytest
 from tests.agents import until
 from tests.commands import command
-from tests.gateways import KEY, Running, config_of, fake, in_loop, serving, upstream
+from tests.gateways import KEY, CodingClient, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.adapters.journal.disk import Disk
 from perdure.adapters.lines import LineFile
 from perdure.errors import BadSetting
+from perdure.events import ModelCalled
 from perdure.gateway.admission import Admission, Refusal
 from perdure.gateway.gateway import Gateway
 from perdure.settings import Settings
-from perdure.testing import CutStream, overloaded
+from perdure.testing import CutStream, overloaded, say, tool_use
 
 pytestmark = pytest.mark.e2e
 SECRET = "the-words-of-a-message"
@@ -103,6 +104,25 @@ async def test_the_access_log_says_how_a_request_ended(tmp_path: Path) -> None:
         cut, left = await lines(other, until=lambda told: len(told) == 2)
     assert (cut["ending"], cut["reason"]) == ("broken", "upstream_broke_off")
     assert (left["ending"], left["status"]) == ("cancelled", 200)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("wire", ["anthropic", "openai", "responses"])
+@in_loop
+async def test_what_was_recalled_for_an_answer_is_counted_with_it(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-9, GW-8: the line of a request has the tokens and the price of all answers that made the one."""
+    log, calls = tmp_path / "access.jsonl", [say(tool_use("recall", {"query": f"word {n}"})) for n in range(3)]
+    async with fake(upstream("first", *calls, "found")) as server, serving(tmp_path, server, access_log=str(log)) as at:
+        client = CodingClient(at, wire, is_stream=is_stream)
+        await client.say("remember this word")
+        text, _ = await client.say("which word?", model="claude-opus-4-1")
+        assert text == "found"
+        first, second = await lines(log, until=lambda told: len(told) == 2)
+        called = [event for event in at.sink.events if isinstance(event, ModelCalled)]
+    assert len(called) == 5 and first["prompt_tokens"] == called[0].prompt_tokens
+    assert second["prompt_tokens"] == sum(event.prompt_tokens or 0 for event in called[1:]), "not the last one's alone"
+    assert second["output_tokens"] == sum(event.output_tokens or 0 for event in called[1:])
+    assert second["usd"] == pytest.approx(sum(event.usd or 0 for event in called[1:]), abs=1e-5)
 
 
 @in_loop
@@ -419,7 +439,7 @@ def test_a_person_recognises_a_conversation(tmp_path: Path) -> None:
 
 @in_loop
 async def test_spans_and_metrics_go_to_a_collector(tmp_path: Path) -> None:
-    """GW-9: over OTLP, only where it is set; names by the conventions, and no word of a message."""
+    """GW-9: over OTLP, only while it is set, of open sessions, too; names by the conventions, no word of a message."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="needs the extra otel")
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -437,15 +457,22 @@ async def test_spans_and_metrics_go_to_a_collector(tmp_path: Path) -> None:
     site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     collector = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with fake() as server, serving(tmp_path, server, otlp=collector) as at:
-        await at.claude(max_retries=0).messages.create(model="claude-opus-4-1", max_tokens=50, messages=HELLO)
+    async with fake() as server, serving(tmp_path, server) as at:
+        claude = at.claude(max_retries=0)
+        await claude.messages.create(model="unseen", max_tokens=50, messages=HELLO)
+        at.gateway.reload(config_of(tmp_path, server.url, otlp=collector))
+        await claude.messages.create(model="claude-opus-4-1", max_tokens=50, messages=HELLO)
         (held,) = at.held
         session = held.id
+        at.gateway.reload(config_of(tmp_path, server.url, otlp="http://127.0.0.1:1"))
+        await until(lambda: "/v1/traces" in got)  # what waits is sent before the export ends
+        at.gateway.reload(config_of(tmp_path, server.url))
+        await claude.messages.create(model="unseen", max_tokens=50, messages=HELLO)
     await runner.cleanup()
     assert got.keys() == {"/v1/traces", "/v1/metrics"}
     read = [ExportTraceServiceRequest.FromString(data) for data in got["/v1/traces"]]
     found = {s.name: s for r in read for g in r.resource_spans for scope in g.scope_spans for s in scope.spans}
-    assert found.keys() >= {"chat claude-opus-4-1", "request turn"}
+    assert found.keys() >= {"chat claude-opus-4-1", "request turn"} and "chat unseen" not in found
     asked = {one.key: one.value for one in found["request turn"].attributes}
     assert (
         asked["gen_ai.conversation.id"].string_value == session

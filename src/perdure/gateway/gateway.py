@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -140,13 +141,19 @@ class Gateway:
 
         Raises `BadSetting`, and everything stays as it was.
         """
-        before, self.active = self.active, self._in_force(config)
+        before, active, former = self.active, self._in_force(config), self.otlp
+        if active.gateway.otlp != before.gateway.otlp:
+            self.otlp = None if active.gateway.otlp is None else _export(active.gateway.otlp)
+            if former is not None:
+                self._background.start("export", partial(anyio.to_thread.run_sync, former.close))
+        self.active = active
         self._background.start("retire", lambda: self._retire(before))
         for sessions in self._sessions.values():
             for held in sessions.open.values():
                 held.session.configure(
                     self._settings(held.route), summarizer=self.active.summarizers.get(held.route, ())
                 )
+                self._listen(held.sink, held.route)
 
     async def _retire(self, before: ActiveConfig) -> None:
         """Close the models of a configuration once nobody can be asking them any more."""
@@ -187,10 +194,14 @@ class Gateway:
     def _session_sink(self, tenant: str, route: str) -> SessionSink:
         """What a session's events go to: the metrics, and where its settings say (OBS-1)."""
         sink = SessionSink(self.metrics, self.clock, tenant)
+        self._listen(sink, route)
+        return sink
+
+    def _listen(self, sink: SessionSink, route: str) -> None:
+        """Pass a session's events on to where the configuration in force says."""
         onward = self._listeners(self._settings(route).events, sink.about)
         also = (self._sink, self.otlp and self.otlp.sink(sink.about))
         sink.onward = TeeSink(*onward, *(one for one in also if one))
-        return sink
 
     def _listeners(self, names: Sequence[str], about: About) -> list[Sink]:
         return sinks_of(names, about=about, now=self.clock.now, writer=self._files.writer)
