@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import anyio
@@ -13,7 +16,9 @@ import pytest
 from tests.gateways import Running, fake, in_loop, serving
 
 from perdure.engine.background import Keepers
-from perdure.gateway import sessions
+from perdure.gateway import sessions, turns
+from perdure.gateway.requests import BodyCache
+from perdure.transcript.history import LinkCache
 
 pytestmark = pytest.mark.e2e
 
@@ -113,3 +118,43 @@ async def test_an_index_that_was_only_begun_is_read_together_again(
         await ask(at, "one", first, "and on")
         (again,) = at.gateway.tenants_open().popitem()[1]
         assert again.id == held.id and again.head.count == 4
+
+
+# --- what a request leaves behind -----------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_memory_doesnt_grow_with_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-3: once what is bounded is full, another conversation leaves nothing behind that the gateway can reach."""
+    monkeypatch.setattr(turns, "LinkCache", partial(LinkCache, most=20))
+    monkeypatch.setattr(turns, "BodyCache", partial(BodyCache, most=4))
+    async with fake() as server, serving(tmp_path, server, open_sessions=3) as at:
+
+        async def reached(conversations: range) -> int:
+            for number in conversations:
+                key = f"key {number % 2}"
+                first = await ask(at, f"one {number}", key=key)
+                await ask(at, f"one {number}", first, "and on", key=key)
+            await at.gateway.jobs.drain()
+            for tenant in at.gateway._sessions.values():
+                await tenant.flush()
+            at.sink.events.clear()
+            return reachable(at.gateway)
+
+        await reached(range(12))
+        before = await reached(range(12, 24))
+        after = await reached(range(24, 64))
+        assert after - before < 40, "each conversation left something"
+
+
+def reachable(root: object) -> int:
+    """How many objects there are that something holds, what is the program's own left out."""
+    own = (type, ModuleType, FunctionType, BuiltinFunctionType, FrameType, asyncio.AbstractEventLoop, asyncio.Future)
+    gc.collect()
+    seen, todo = {id(root)}, [root]
+    while todo:
+        for one in gc.get_referents(todo.pop()):
+            if id(one) not in seen and not isinstance(one, own):
+                seen.add(id(one))
+                todo.append(one)
+    return len(seen)

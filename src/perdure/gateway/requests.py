@@ -75,11 +75,11 @@ class ReadBody:
 
     def common(self, body: bytes) -> int:
         """How many messages the two bodies begin with, to the byte."""
-        low, high, at = 0, len(self.ends), 0
+        low, high, at, own = 0, len(self.ends), 0, memoryview(self.body)
         trial = high
         while low < high:
             end = self.ends[trial - 1]
-            if body.startswith(self.body[at:end], at):
+            if body.startswith(own[at:end], at):
                 low, at = trial, end
             else:
                 high = trial - 1
@@ -137,7 +137,7 @@ class BodyCache:
     """The last bodies of conversations, by the seed of their chains. Memory is bounded: the longest unused go."""
 
     most_bytes: int = 64 * 1024 * 1024
-    most: int = 1_024  # bodies: each request looks through them, and small ones weigh more than they hold
+    most: int = 512  # bodies: each request looks through them, and small ones weigh more than they hold
     _seen: OrderedDict[tuple[bytes, bytes], ReadBody] = field(default_factory=OrderedDict)
     _bytes: int = 0
 

@@ -115,7 +115,7 @@ class LinkCache:
     Two generations bound it: when the younger is full, the older is forgotten.
     """
 
-    def __init__(self, most: int = 65_536) -> None:
+    def __init__(self, most: int = 8_192) -> None:
         self._most = most
         self._young: dict[bytes, bytes] = {}
         self._old: dict[bytes, bytes] = {}
