@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
+from weakref import ReferenceType
 
 import anyio
 import pytest
@@ -149,7 +150,8 @@ async def test_memory_doesnt_grow_with_requests(tmp_path: Path, monkeypatch: pyt
 
 def reachable(root: object) -> int:
     """How many objects there are that something holds, what is the program's own left out."""
-    own = (type, ModuleType, FunctionType, BuiltinFunctionType, FrameType, asyncio.AbstractEventLoop, asyncio.Future)
+    code = (type, ModuleType, FunctionType, BuiltinFunctionType, FrameType)
+    own = (*code, asyncio.AbstractEventLoop, asyncio.Future, ReferenceType)
     gc.collect()
     seen, todo = {id(root)}, [root]
     while todo:
@@ -158,3 +160,30 @@ def reachable(root: object) -> int:
                 seen.add(id(one))
                 todo.append(one)
     return len(seen)
+
+
+@in_loop
+async def test_the_index_is_asked_only_where_another_session_may_know_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-2, GW-3: of a conversation that nobody shares its session knows all; once it was forked, the index decides."""
+    asked, longest = list[int](), sessions.LinkIndex.longest
+
+    async def noted(self: sessions.LinkIndex, links: Sequence[bytes]) -> tuple[str, int] | None:
+        asked.append(len(links))
+        return await longest(self, links)
+
+    monkeypatch.setattr(sessions.LinkIndex, "longest", noted)
+    async with fake() as server, serving(tmp_path, server) as at:
+        first = await ask(at, "one")
+        second = await ask(at, "one", first, "and on")
+        asked.clear()
+        third = await ask(at, "one", first, "and on", second, "further")
+        assert not asked
+        await ask(at, "one", first, "elsewhere")  # forks it
+        assert at.metric("perdure_forks_total") == 1
+        asked.clear()
+        await ask(at, "one", first, "and on", second, "further", third, "still")
+        await ask(at, "one", first, "elsewhere", "x", "more")
+        assert len(asked) == 2
+        assert len(at.held) <= 3

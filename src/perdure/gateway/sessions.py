@@ -347,6 +347,7 @@ class CachedSession:
     users: int = 0
     used: float = field(default_factory=time.monotonic)
     size: int = 0  # its tokens when it was last used: all sessions are added up after each answer
+    is_alone: bool = False  # no other session has any message of its history, so the index needn't be asked
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     front_ttl: CacheTtl | None = None  # how long the client wants its system prompt and tools cached
@@ -480,6 +481,8 @@ class TenantSessions:
         """
         async with self._one_at_a_time(next((link for link in links[1:] if link), links[0])):
             hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
+            if hot and self._heads[links[hot]].is_alone:
+                return self._heads[links[hot]]
             known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
             if known is None and hot and links[hot] not in self._heads:  # somebody went on from there meanwhile
                 known = await self._index.longest(links[: hot + 1])
@@ -491,7 +494,9 @@ class TenantSessions:
                     return held
             if hot and (held := self._heads.get(links[hot])) is not None:
                 return held
-            return await self._created(links[0], route)
+            made = await self._created(links[0], route)
+            made.is_alone = known is None and bool(links[0])  # without a start it goes on from another's answer
+            return made
 
     def _one_at_a_time(self, name: bytes) -> asyncio.Lock:
         lock = self._opening.get(name)
@@ -582,6 +587,7 @@ class TenantSessions:
         self, parent: CachedSession, links: Sequence[bytes], known: Sequence[Placed], route: str
     ) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
+        parent.is_alone = False
         ends: dict[bytes, int] = {}  # where the records of each beginning end that the parent knows
         for number, placed in enumerate(known):
             if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
