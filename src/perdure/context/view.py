@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -517,6 +517,12 @@ class RewoundBranch:
     since: list[Record] = field(default_factory=list)
 
 
+class LedgerIndex(Sized, Protocol):
+    """What the ledger read of the first messages of a view; a copy goes on from there by itself."""
+
+    def copy(self) -> LedgerIndex: ...
+
+
 @dataclass(slots=True)
 class ContextView:
     """What the model sees, and what there is to know about it. Read it freely; only the engine changes it.
@@ -568,7 +574,7 @@ class ContextView:
     rewound: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `groups`' own
-    index: Sized | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
+    index: LedgerIndex | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
 
     def call_ids(self) -> CallIds:
         """Gives ids to the calls that join now, and their results to calls."""

@@ -241,6 +241,7 @@ class Keepers:
 
     def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
         view, facts = session.view.copy(), session.facts()
+        view.index = session.view.index and session.view.index.copy()  # nothing is read twice for the ledger
         clock, by = session.ports.clock, self._asked[keeper.name]
 
         async def work() -> None:

@@ -14,7 +14,7 @@ import anyio.to_thread
 from perdure import prompts
 from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prepare
 from perdure.compaction.ledger.memory import PackedLedger
-from perdure.compaction.ledger.reader import ExtractIndex
+from perdure.compaction.ledger.reader import ExtractIndex, index_of
 from perdure.compaction.ledger.render import note_lines
 from perdure.compaction.plan import first_said, tokens_from
 from perdure.context.cuts import legal_cuts
@@ -47,9 +47,8 @@ from perdure.memory.permits import EDIT, NotesEditPermit, apply_notes_edit, edit
 from perdure.memory.trust.secrets import redact
 from perdure.ports.session import Model, NotesFile
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.messages import Message, MessageId, Usage
+from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import Cursor, Record
-from perdure.transcript.tool_calls.actions import ToolTable
 
 PROMPT = "prompt.md"
 _TRIES = 3  # somebody may save the file while we write
@@ -173,15 +172,6 @@ class NotesOnDisk:
     form: Notes
 
 
-@dataclass(frozen=True, slots=True)
-class _NotesSource:
-    """What was read from messages so far, to go on with: of which boundary's view, and up to which message."""
-
-    index: ExtractIndex
-    boundary: str | None
-    last: MessageId | None
-
-
 @dataclass(eq=False)
 class SessionNotes(PacedKeeper):
     """The notes of one session, as a keeper. It reads the session and never changes it."""
@@ -198,7 +188,6 @@ class SessionNotes(PacedKeeper):
     began: float | None = field(default=None, init=False)  # when the update that runs began; None: none runs
     _done: anyio.Event = field(default_factory=anyio.Event, init=False)
     _written: Notes | None = field(default=None, init=False)  # as we left the file
-    _read: _NotesSource | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)  # of models, in a row
     _rests: int = field(default=0, init=False)  # so many updates are left to code
 
@@ -292,23 +281,8 @@ class SessionNotes(PacedKeeper):
         return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _prepare(self, view: ContextView, facts: Facts, last: int) -> ExtractIndex:
-        index = self._index(view, facts)
+        index = index_of(view, facts.settings)
         self.prepared = prepare(view, facts, index, last)
-        return index
-
-    def _index(self, view: ContextView, facts: Facts) -> ExtractIndex:
-        """What was read before, and what came since. Another boundary or a rewind begins anew."""
-        tools = ToolTable.of(facts.settings.ledger_tools)
-        boundary = view.boundary.id if view.boundary else None
-        read, items = self._read, view.items
-        index = read.index if read is not None else ExtractIndex(tools)
-        at = len(index)
-        is_same = read is not None and read.boundary == boundary and index.tools == tools and at <= len(items)
-        if not is_same or (at and items[at - 1].message.id != (read.last if read else None)):
-            index = ExtractIndex(tools)
-        for item in items[len(index) :]:
-            index.take(item.message)
-        self._read = _NotesSource(index, boundary, items[-1].message.id if items else None)
         return index
 
     # --- the file ---------------------------------------------------------------------------------------------------

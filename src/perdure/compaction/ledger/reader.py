@@ -317,6 +317,10 @@ class LedgerExtractor:
     _calls: dict[str, OpenCall] = field(default_factory=dict)
     _file: str = ""  # the file that an editor without paths has open
 
+    def copy(self) -> LedgerExtractor:
+        """One that goes on from here by itself."""
+        return LedgerExtractor(self.tools, self._calls.copy(), self._file)
+
     def extract(self, message: Message) -> LedgerExtract:
         """What a message says. Summaries and restored content are never a source: they repeat what was said."""
         found: list[TextPiece] = []
@@ -490,6 +494,12 @@ class ExtractIndex:
     def take(self, message: Message) -> None:
         """Read one message more. Summaries and restored content say nothing new, and are passed over."""
         self._extracts.append(self._extractor.extract(message))
+
+    def copy(self) -> ExtractIndex:
+        """One that goes on from here by itself; what was read is shared."""
+        fresh = ExtractIndex(self.tools)
+        fresh._extractor, fresh._extracts = self._extractor.copy(), self._extracts.copy()
+        return fresh
 
     def extracts(self, first: int, last: int) -> list[LedgerExtract]:
         """What was read from the messages from `first` to `last` (not included)."""

@@ -336,7 +336,10 @@ class ReplayForks:
             with with_background_models(
                 self.session, BackgroundModels(JobModels(notes=(self.stand_in,)), ())
             ):  # the session's own has none
-                await self.notes.keep(view.copy(), facts)
+                seen = view.copy()
+                seen.index = view.index
+                await self.notes.keep(seen, facts)
+                view.index = seen.index
         finally:
             self.is_running = False
         fork = self.notes.fork
