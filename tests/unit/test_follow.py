@@ -111,13 +111,18 @@ async def test_usage_that_is_told_makes_sizes_right() -> None:
     usage = {"prompt_tokens": 3_000, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 2_000}}
     for told in (usage, Usage(input_tokens=1_000, cache_read_input_tokens=2_000, output_tokens=50)):
         async with Session.in_memory() as session:
+            await session.follow(history[:-2])
             await session.follow(history, usage=told)
             assert (await session.shown("openai")).tokens == pytest.approx(3_055, abs=10)
     items = {"input_tokens": 3_000, "output_tokens": 50, "input_tokens_details": {"cached_tokens": 2_000}}
     history[-2] = {**history[-2], "usage": items}
     async with Session.in_memory() as session:
+        await session.follow(history[:-2])
         await session.follow(history)
         assert session.view.anchor is not None and session.view.anchor.tokens == 3_050
+    async with Session.in_memory() as session:
+        await session.follow(history)
+        assert session.view.anchor is None, "it is of a request that wasn't made here"
         with pytest.raises(RecordRefused, match="usage must be an object of counts, not int"):
             await session.follow(history, usage=3)  # type: ignore[arg-type]
 

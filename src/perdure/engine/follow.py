@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -223,7 +223,7 @@ class FollowedHistory:
     ) -> None:
         """Have the session say what the history says, whose first `lead` messages are the system prompt.
 
-        `usage` is that of the last answer, where the message doesn't have it. Raises `RecordRefused`.
+        `usage` is that of the answer to what was shown last. Raises `RecordRefused`.
         """
         session, new = self._session, dict[int, Message]()
         links = self._chain(given, new)
@@ -238,9 +238,11 @@ class FollowedHistory:
             msgspec.structs.replace(one, model=one.model or model) if one.origin == "model" else one
             for one in joining(session, read)
         ]
-        answer = next((n for n in range(len(joined) - 1, -1, -1) if joined[n].origin == "model"), None)
-        if usage is not None and answer is not None and joined[answer].usage is None:
-            joined[answer] = msgspec.structs.replace(joined[answer], usage=usage)
+        new_answer = len(list(takewhile(lambda one: one.origin == "model", joined))) if count else 0
+        for number, one in enumerate(joined):
+            used = (one.usage or usage) if number == new_answer - 1 else None  # of others we didn't make the request
+            if one.usage != used:
+                joined[number] = msgspec.structs.replace(one, usage=used)
         try:
             await say_on(session, joined, links[count + 1 :], self._head, OWNER, self._moved)
         finally:  # of several transactions the first ones hold

@@ -333,7 +333,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         Args:
             messages: the whole history: messages in Anthropic's words or OpenAI's, or items of the Responses API.
                 System messages at its beginning are the system prompt.
-            usage: of the last answer, as its API reported it, where the message itself doesn't have it.
+            usage: of the answer to what was shown last, as its API reported it, where the message itself hasn't it.
 
         Raises:
             RecordRefused: no API would take one of the new messages.

@@ -1,0 +1,192 @@
+"""LIB-4: `PerdureMiddleware` in LangChain's own agent, before a server that checks every request."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.integrations.langchain import PerdureMiddleware
+from perdure.sync import Session
+from perdure.testing import FakeUpstream, ModelRules, UpstreamError, say, tool_use
+from perdure.testing.openai_rules import respond_to_chat
+
+pytest.importorskip("langchain")
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_openai_messages
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+pytestmark = pytest.mark.e2e
+WINDOW = 24_000
+Json = dict[str, Any]
+
+
+class ServerModel(BaseChatModel):
+    """A chat model whose server is `FakeUpstream`, asked in Chat Completions."""
+
+    upstream: Any
+    model_name: str = "fake"
+    tools: Any = ()
+    overflow: type[Exception] = ContextOverflowError
+
+    @property
+    def _llm_type(self) -> str:
+        return "server"
+
+    def bind_tools(self, tools: Any, **more: Any) -> Runnable[Any, Any]:
+        return self.model_copy(update={"tools": [convert_to_openai_tool(tool) for tool in tools]})
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **more: Any) -> ChatResult:
+        said = convert_to_openai_messages(messages)
+        for one in said:
+            one.pop("name", None)  # as LangChain's own client leaves it out
+        body = {"model": "fake", "max_completion_tokens": 500, "messages": said, "tools": self.tools}
+        try:
+            reply = respond_to_chat(self.upstream, msgspec.json.encode(body), session="one")
+        except UpstreamError as e:
+            raise (self.overflow(e.message) if "too long" in e.message else e) from None
+        text = "".join(block["text"] for block in reply.content if block["type"] == "text")
+        uses = [block for block in reply.content if block["type"] == "tool_use"]
+        calls = [{"id": use["id"], "name": use["name"], "args": use["input"]} for use in uses]
+        usage, reads = reply.usage, reply.usage.cache_read_input_tokens
+        written = usage.cache_creation_input_tokens
+        told = {
+            "input_tokens": usage.input_tokens + reads + written,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + reads + written + usage.output_tokens,
+            "input_token_details": {"cache_read": reads, "cache_creation": written},
+        }
+        answer = AIMessage(text, tool_calls=calls, usage_metadata=told)  # type: ignore[arg-type]
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+def read(path: str) -> str:
+    """Read a file."""
+    return f"a line of {path}\n" * 300
+
+
+def model(script: list[Any], window: int = WINDOW, **more: Any) -> ServerModel:
+    upstream = FakeUpstream(script=script, rules=ModelRules(window_tokens=window))
+    return ServerModel(upstream=upstream, **more)
+
+
+def reads(count: int, first: int = 0) -> list[Any]:
+    return [say(tool_use("read", {"path": f"f{n}.py"})) for n in range(first, first + count)]
+
+
+def agent_of(server: ServerModel, *middleware: Any, **more: Any) -> Any:
+    return create_agent(server, tools=[read], system_prompt="You read files.", middleware=middleware, **more)
+
+
+ASKED = {"messages": [HumanMessage("Read all of them.")]}
+LONG = {"recursion_limit": 1_000}
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["request-only", "persistent"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_an_agent_goes_on_past_its_window(tmp_path: Path, *, persistent: bool, is_async: bool) -> None:
+    """LIB-4, GOAL: 60 results of 2,000 tokens through a window of 24,000; without the middleware it dies there."""
+    with pytest.raises(ContextOverflowError):
+        agent_of(model([*reads(60), "Done."])).invoke(ASKED, LONG)
+    server = model([*reads(60), "Done."])
+    middleware = PerdureMiddleware(
+        tmp_path, home=tmp_path / "home", settings={"window_tokens": WINDOW}, persistent=persistent
+    )
+    agent = agent_of(server, middleware)
+    said = asyncio.run(agent.ainvoke(ASKED, LONG)) if is_async else agent.invoke(ASKED, LONG)
+    assert said["messages"][-1].content == "Done."
+    assert server.upstream.statistics.refused == 0 and server.upstream.statistics.requests == 61
+    whole = "".join(str(message.content) for message in said["messages"])
+    assert ("a line of f3.py\n" * 300 in whole) is not persistent
+    assert len(said["messages"]) == 122 or persistent
+    ids = [message.id for message in said["messages"]]
+    assert None not in ids and len(set(ids)) == len(ids)
+
+
+def test_what_was_cleared_is_recalled_by_the_tool(tmp_path: Path) -> None:
+    """LIB-4, RCL-3: what stands in the place of a result names the tool that the model has, and it answers."""
+    server = model([*reads(30), say(tool_use("recall", {"query": "f2.py"})), "Done."])
+    agent = agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home", settings={"window_tokens": WINDOW}))
+    said = agent.invoke(ASKED, LONG)
+    assert "a line of f2.py" in said["messages"][-2].content and said["messages"][-2].name == "recall"
+    assert "perdure_session" not in said
+
+
+def test_a_thread_goes_on_with_its_session(tmp_path: Path) -> None:
+    """LIB-4, ENG-5: with a checkpointer, another run, also of another process, says nothing twice."""
+    saver, script = InMemorySaver(), [*reads(10), "Done.", *reads(10, 10), "Done again."]
+    server, config = model(script), {"configurable": {"thread_id": "t"}, **LONG}
+    for prompt in ("Read ten.", "Read ten more."):
+        middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home", settings={"window_tokens": WINDOW})
+        agent = agent_of(server, middleware, checkpointer=saver)
+        said = agent.invoke({"messages": [HumanMessage(prompt)]}, config)
+    assert said["messages"][-1].content == "Done again."
+    (state,) = [agent.get_state(config).values["perdure_session"]]
+    with Session.open(state, home=tmp_path / "home") as session:
+        prompts = [one for one in session.messages("openai") if one["role"] == "user"]
+        assert session.view.state.messages >= 44
+    assert [one["content"] for one in prompts][-1].startswith("Read ten more.")
+    assert server.upstream.statistics.refused == 0
+
+
+def test_an_edited_thread_goes_back(tmp_path: Path) -> None:
+    """LIB-4: a state that was edited in the checkpointer is what counts."""
+    saver, server = InMemorySaver(), model([*reads(3), "Done.", "Gone back."])
+    config = {"configurable": {"thread_id": "t"}, **LONG}
+    agent = agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home"), checkpointer=saver)
+    agent.invoke(ASKED, config)
+    early = next(one for one in agent.get_state_history(config) if len(one.values.get("messages", [])) == 3)
+    agent.invoke({"messages": [HumanMessage("Stop there.")]}, early.config)
+    with Session.open(agent.get_state(config).values["perdure_session"], home=tmp_path / "home") as session:
+        assert [one["role"] for one in session.messages("openai")][-4:] == ["assistant", "tool", "user", "assistant"]
+
+
+@pytest.mark.parametrize("overflow", [ContextOverflowError, RuntimeError])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_prompt_that_is_too_long_is_compacted_and_asked_again(
+    tmp_path: Path, overflow: type[Exception], *, is_async: bool
+) -> None:
+    """LIB-4, TURN-11: the window is smaller than anybody said; other errors are the agent's."""
+    server = model([*reads(20), "Done."], window=16_000, overflow=overflow)
+    agent = agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home"))
+    said = asyncio.run(agent.ainvoke(ASKED, LONG)) if is_async else agent.invoke(ASKED, LONG)
+    assert said["messages"][-1].content == "Done." and 1 <= server.upstream.statistics.refused <= 2
+    broken = model([UpstreamError(401, "authentication_error", "no key")])
+    with pytest.raises(UpstreamError, match="no key"):
+        agent_of(broken, PerdureMiddleware(tmp_path, home=tmp_path / "home")).invoke(ASKED, LONG)
+
+
+def test_messages_keep_what_only_langchain_knows(tmp_path: Path) -> None:
+    """LIB-4, GW-7: a result that is shortened keeps its name, id and artifact; images go as they came."""
+    pixel = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    history = [
+        HumanMessage([{"type": "text", "text": "Look."}, pixel], id="h1"),
+        AIMessage([{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "So."}], id="a1"),
+        HumanMessage("Go on.", id="h2"),
+        AIMessage("", tool_calls=[{"id": "c1", "name": "read", "args": {}}], id="a2"),
+        ToolMessage("x" * 200_000, tool_call_id="c1", name="read", artifact={"raw": 1}, id="r1"),
+    ]
+    seen = list[list[BaseMessage]]()
+
+    class Spy(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            seen.append(list(request.messages))
+            return AIMessage("Done.")
+
+    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home", settings={"window_tokens": WINDOW})
+    agent_of(model([]), middleware, Spy()).invoke({"messages": history})
+    (sent,) = seen
+    assert [message.id for message in sent] == ["h1", "a1", "h2", "a2", "r1"]
+    assert sent[0].content == history[0].content and sent[1].content == history[1].content
+    result = sent[-1]
+    assert isinstance(result, ToolMessage) and len(str(result.content)) < 20_000 and "recall" in str(result.content)
+    assert result.name == "read" and result.artifact == {"raw": 1}
