@@ -256,7 +256,7 @@ class SyncSession(Blocking[SessionFace]):
         Args:
             messages: the whole history: messages in Anthropic's words or OpenAI's, or items of the Responses API.
                 System messages at its beginning are the system prompt.
-            usage: of the last answer, as its API reported it, where the message itself doesn't have it.
+            usage: of the answer to what was shown last, as its API reported it, where the message itself hasn't it.
 
         Raises:
             RecordRefused: no API would take one of the new messages.
@@ -271,11 +271,12 @@ class SyncSession(Blocking[SessionFace]):
         """
         self._wait("Session.follow", self._inner.follow, messages, usage=usage)
 
-    def shown(self, format: WireProtocol = "anthropic") -> ShownHistory:
+    def shown(self, format: WireProtocol = "anthropic", *, asking: bool = True) -> ShownHistory:
         """Bring the context in shape, as `prepare` does, and tell what of the history that is followed the model sees.
 
         Args:
             format: in whose words what isn't as it was given is said.
+            asking: whether a model is asked now; else the context stays as it is, such as to begin a history with.
 
         Returns:
             Its `data` are the messages for the model: the very objects that were given, as long as nothing of them is
@@ -290,7 +291,7 @@ class SyncSession(Blocking[SessionFace]):
             shown = session.shown("openai")
             assert shown.data == history and not shown.is_changed
         """
-        return self._wait("Session.shown", self._inner.shown, format)
+        return self._wait("Session.shown", self._inner.shown, format, asking=asking)
 
     def rebase(self, messages: Sequence[Any]) -> None:
         """Hear that the owner of the history replaced all of it by what `shown` gave, so that it goes on from there.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.context.groups import MessageGroup, WireBlock, flatten, is_sent, required_thinking
+from perdure.context.groups import MessageGroup, WireBlock, flatten, is_sent, required_thinking, without_passing_on
 from perdure.context.replies import WireProtocol
 from perdure.context.request import group_data
 from perdure.context.view import ContextView
@@ -24,7 +24,7 @@ from perdure.engine.ask import learn
 from perdure.engine.compact import CompactionOutcome, compact_reactively
 from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
-from perdure.engine.turn import ready_view
+from perdure.engine.turn import ReadyView, ready_view
 from perdure.errors import BodyTooLarge, CompactionRefused, ModelError, PromptTooLong, RecordRefused
 from perdure.transcript.blocks import Block
 from perdure.transcript.history import HistoryPosition, LinkCache, NotDigestible, chain_seed, message_digest
@@ -264,16 +264,23 @@ class FollowedHistory:
         self._said.clear()
         self._ends.clear()
 
-    async def shown(self, protocol: WireProtocol) -> ShownHistory:
-        """Bring the view in shape, and tell what of the history it shows. Raises `ContextBlocked`."""
-        done = await ready_view(self._session, wanted=required_thinking(protocol))
-        view = self._session.view
+    async def shown(self, protocol: WireProtocol, *, is_asking: bool) -> ShownHistory:
+        """Tell what of the history the view shows; where a model is to be asked, once it is in shape for that.
+
+        Raises `ContextBlocked`.
+        """
+        session, view = self._session, self._session.view
+        if is_asking:
+            done, groups = await ready_view(session, wanted=required_thinking(protocol)), flatten(view)
+        else:
+            done, groups = ReadyView(session.facts().size(view)), without_passing_on(flatten(view))
+            groups = groups if view.items else []
         numbers = {self._known[link]: n for n, link in enumerate(self._links[1:]) if link in self._known}
         found = [ShownMessage(list(self._all[: self._lead]), range(self._lead), True)] if self._lead else []
         self._ends.clear()
         before: MessageGroup | None = None
         end = self._lead
-        for group in flatten(view):
+        for group in groups:
             for run in self._runs(group, view, numbers, protocol):
                 one = self._as_shown(run, group.role, before, protocol)
                 end += len(one.data)

@@ -358,11 +358,12 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             reported = None if usage is None else usage_of(usage)
             await (await self._history()).follow(given.all, given.lead, given.messages, reported)
 
-    async def shown(self, format: WireProtocol = "anthropic") -> ShownHistory:
+    async def shown(self, format: WireProtocol = "anthropic", *, asking: bool = True) -> ShownHistory:
         """Bring the context in shape, as `prepare` does, and tell what of the history that is followed the model sees.
 
         Args:
             format: in whose words what isn't as it was given is said.
+            asking: whether a model is asked now; else the context stays as it is, such as to begin a history with.
 
         Returns:
             Its `data` are the messages for the model: the very objects that were given, as long as nothing of them is
@@ -378,7 +379,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             assert shown.data == history and not shown.is_changed
         """
         async with self._used():
-            return await (await self._history()).shown(_protocol(format))
+            return await (await self._history()).shown(_protocol(format), is_asking=asking)
 
     async def rebase(self, messages: Sequence[Any]) -> None:
         """Hear that the owner of the history replaced all of it by what `shown` gave, so that it goes on from there.
