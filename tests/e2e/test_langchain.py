@@ -190,3 +190,14 @@ def test_messages_keep_what_only_langchain_knows(tmp_path: Path) -> None:
     result = sent[-1]
     assert isinstance(result, ToolMessage) and len(str(result.content)) < 20_000 and "recall" in str(result.content)
     assert result.name == "read" and result.artifact == {"raw": 1}
+
+
+def test_calls_whose_ids_begin_anew_keep_their_results(tmp_path: Path) -> None:
+    """LIB-4: small servers count their calls anew with each answer; a copy of either side names the other."""
+    history: list[BaseMessage] = [HumanMessage("Read.")]
+    for number in range(2):
+        call: Any = {"id": "call_0", "name": "read", "args": {"path": f"f{number}.py"}}
+        history += [AIMessage("", tool_calls=[call]), ToolMessage(read(f"f{number}.py"), tool_call_id="call_0")]
+    server = model(["Done."])
+    agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home")).invoke({"messages": history})
+    assert server.upstream.statistics.refused == 0
