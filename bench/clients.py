@@ -128,6 +128,7 @@ class RealClient:
     files: Mapping[str, str] = field(default_factory=dict)  # beneath its home
     before: tuple[tuple[str, ...], ...] = ()  # commands that set it up
     registry: str = "npm"
+    python: str = sys.executable  # for packages of PyPI
     beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
     ending: str | None = None  # the command that ends a task; None: an answer without a call does
 
@@ -201,6 +202,20 @@ CLIENTS = [
         registry="PyPI",
         beside=("mcp==2.3.0",),
         ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+    ),
+    RealClient(
+        "goose", "Chat", "@aaif/goose", "0.20.1",
+        ("{bin}/goose", "run", "--no-session", "--with-builtin", "developer", "--max-turns", "1000", "-t", "{prompt}"),
+        {"GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "bench", "GOOSE_MODE": "auto", "GOOSE_DISABLE_KEYRING": "1",
+         "OPENAI_HOST": "{url}", "OPENAI_API_KEY": KEY},
+    ),
+    RealClient(
+        "openhands", "Chat", "openhands", "1.16.0",
+        ("{bin}/openhands", "--headless", "--always-approve", "--override-with-envs", "-t", "{prompt}"),
+        {"LLM_MODEL": "openai/bench", "LLM_BASE_URL": "{url}/v1", "LLM_API_KEY": KEY,
+         "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"},
+        registry="PyPI",
+        python="python3.12",
     ),
     RealClient(
         "aider", "Chat", "aider-chat", "0.86.2",
@@ -277,7 +292,7 @@ def install(client: RealClient) -> None:
         (folder / "package.json").write_text("{}")
         command = ["npm", "install", "--no-fund", "--no-audit", f"{client.package}@{client.version}"]
     else:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
+        subprocess.run([client.python, "-m", "venv", str(folder)], check=True, capture_output=True)
         command = [str(folder / "bin/pip"), "install", "-q", f"{client.package}=={client.version}"]
     subprocess.run([*command, *client.beside], cwd=folder, check=True, capture_output=True)
     (folder / _COMPLETE).touch()

@@ -279,6 +279,32 @@ async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_a_client_that_parts_our_answer_has_one_session(tmp_path: Path) -> None:
+    """GW-2: goose puts the time between the words of the last answer and its call, and takes it out again."""
+    script = [say(f"Part {n}.", tool_use("run", {"number": n})) for n in range(8)]
+    tool: Any = {"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}
+    async with fake(FakeUpstream(script=list(script), strict=False)) as server, serving(tmp_path, server) as at:
+        messages: list[Any] = [{"role": "user", "content": "Read all parts."}]
+        for n in range(8):
+            shown = list(messages)
+            if n:
+                answer, result = shown[-2:]
+                time = {"role": "user", "content": f"<info-msg>It is {n} o'clock.</info-msg>"}
+                words = {"role": "assistant", "content": answer["content"]}
+                shown[-2:] = [words, time, {**answer, "content": None}, result]
+            made = await at.gpt().chat.completions.create(model="m", messages=shown, tools=[tool])
+            said = made.choices[0].message
+            assert said.tool_calls
+            messages.append(
+                {"role": "assistant", "content": said.content, "tool_calls": [said.tool_calls[0].to_dict()]}
+            )
+            messages.append({"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": f"part {n} " * 50})
+            assert len(at.held) == 1 and at.metric("perdure_edited_total") == max(n - 1, 0)
+            assert server.received[-1].body.count(b"o'clock") == min(n, 1)
+        assert not server.upstream.statistics.violations
+
+
+@in_loop
 async def test_a_restart_finds_the_session_again_even_without_its_index(tmp_path: Path) -> None:
     """GW-2, REL-12: the journal is the truth; the index on disk is made anew from it."""
     upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(48))

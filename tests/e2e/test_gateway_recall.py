@@ -24,7 +24,7 @@ from tests.gateways import KEY, CodingClient, Running, config_of, fake, in_loop,
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.gateway.recall import MOST_ROUNDS
-from perdure.gateway.requests import ClientRequest, client_session
+from perdure.gateway.requests import ClientRequest, ConversationTurn, client_session
 from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, say, thinking, tool_use
 
@@ -456,4 +456,6 @@ def test_only_what_names_a_session_links_sessions(headers: dict[str, str], field
     """GW-8: a key that many conversations share, or a person's id, isn't one."""
     raw = {field: msgspec.Raw(msgspec.json.encode(value)) for field, value in fields.items()}
     given = [(key.encode(), value.encode()) for key, value in headers.items()]
-    assert client_session(given, ClientRequest(b"", raw, ())) == name
+    kept = fields.get("conversation")  # one that is kept here, as the request was read
+    turn = ConversationTurn(kept["id"], 0, 0, ()) if kept else None
+    assert client_session(given, ClientRequest(b"", raw, (), conversation=turn)) == name

@@ -78,7 +78,7 @@ CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, link BLOB NOT NULL, cou
 """
 
 T = TypeVar("T")
-DigestsFrom = Callable[[int], Awaitable[list[bytes]]]
+TracesFrom = Callable[[int], Awaitable["AnswerTraces"]]
 
 
 def _is_ours(record: Record) -> bool:
@@ -328,6 +328,13 @@ def _name_link(name: str, session: str) -> bytes:
     return _NAME + hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest() + session.encode()
 
 
+class AnswerTraces(NamedTuple):
+    """By what an answer is found in a history: the digests of its messages, and the ids of the calls in them."""
+
+    digests: list[bytes]
+    calls: set[str]
+
+
 @dataclass(slots=True, eq=False)
 class CachedSession:
     """A session in memory. `head` is how far the client's history goes in it; `asked` where our last answer began.
@@ -400,10 +407,10 @@ class TenantSessions:
         return not (self.open or self._entering or self._index.is_busy)
 
     @asynccontextmanager
-    async def entered(self, links: Sequence[bytes], route: str, digests: DigestsFrom) -> AsyncIterator[CachedSession]:
+    async def entered(self, links: Sequence[bytes], route: str, traces: TracesFrom) -> AsyncIterator[CachedSession]:
         """The session of a history, locked, with its head at the longest beginning that it knows.
 
-        `digests` makes those of the messages behind so many.
+        `traces` reads the messages behind so many.
         """
         for _ in range(_TRIES):
             self._entering += 1
@@ -418,7 +425,7 @@ class TenantSessions:
                         yield held
                         return
                     known = (await held.session.ports.journal.load(whole=True)).records
-                    if await self._is_edited(held, links, known, digests):
+                    if await self._is_edited(held, links, known, traces):
                         yield held
                         return
                     forked = await self._forked(held, links, known, route)
@@ -562,10 +569,10 @@ class TenantSessions:
         return True
 
     async def _is_edited(
-        self, held: CachedSession, links: Sequence[bytes], known: Sequence[Placed], digests: DigestsFrom
+        self, held: CachedSession, links: Sequence[bytes], known: Sequence[Placed], traces: TracesFrom
     ) -> bool:
-        """Whether a history is the session's own that its client has edited further up: what was said last, in most
-        cases our answer, still stands in it. Then the session goes on from where both agree, and the rest is said anew.
+        """Whether a history is the session's own that its client has edited further up: our last answer still stands
+        in it, or one of its calls does. Then the session goes on from where both agree, and the rest is said anew.
 
         A history without that is another branch. One whose answers were given here was known before it got so far.
         """
@@ -575,7 +582,9 @@ class TenantSessions:
         before = by_count.get(held.head.count - 1)
         if shared is None or before is None or held.users > 1:
             return False
-        if all(chain(before, [said])[1] != held.head.link for said in await digests(shared.count)):
+        said = await traces(shared.count)
+        calls = {use.id for use in _last_answer(held).tool_uses if call_id_as_said(use.id) == use.id}
+        if calls.isdisjoint(said.calls) and all(chain(before, [one])[1] != held.head.link for one in said.digests):
             return False
         await held.session.record(Rewound(to=shared.message, reason="edited by its client"), shared.cursor(CLIENT))
         self.moved(held, shared)
@@ -709,6 +718,11 @@ def records_until(placed: Sequence[Placed], end: int) -> list[Placed]:
     said = last.record.message
     at = next((n for n, p in enumerate(own) if isinstance(p.record, Message) and p.record.id == said), end)
     return [*placed[:start], *(p for n, p in enumerate(own) if n <= at or not isinstance(p.record, Message))]
+
+
+def _last_answer(held: CachedSession) -> Message:
+    answers = (item.message for item in reversed(held.session.view.items) if item.message.role == "assistant")
+    return next(answers, Message.of("assistant", ()))
 
 
 @contextmanager

@@ -59,9 +59,10 @@ from perdure.gateway.sessions import (
     ASKED,
     CLIENT,
     RECALLED,
+    AnswerTraces,
     CachedSession,
-    DigestsFrom,
     TenantSessions,
+    TracesFrom,
     is_plain,
 )
 from perdure.gateway.titles import NAMED_BY, titled
@@ -232,17 +233,19 @@ class TurnMaker:
         except NotDigestible as e:
             raise Unmanageable(str(e)) from None
 
-    def _digests(self, who: Requester, incoming: ClientRequest, links: Sequence[bytes]) -> DigestsFrom:
-        """What makes the digests of a history's messages behind so many; none of those that it doesn't hold itself."""
+    def _traces(self, who: Requester, incoming: ClientRequest, links: Sequence[bytes]) -> TracesFrom:
+        """What reads a history's messages behind so many; none of those that it doesn't hold itself."""
         before = len(links) - 1 - len(incoming.history)
 
-        async def digests(start: int) -> list[bytes]:
-            said = incoming.history[start - before :] if start >= before else ()
-            size = sum(len(bytes(raw)) for raw in said)
-            read = partial(_digest, who.side, said, self._limits)
-            return await run_aside(size, lambda: [read(number) for number in range(len(said))])
+        def read(said: Sequence[msgspec.Raw]) -> AnswerTraces:
+            digests = [_digest(who.side, said, self._limits, number) for number in range(len(said))]
+            return AnswerTraces(digests, {use.id for one in who.side.messages(said) for use in one.tool_uses})
 
-        return digests
+        async def traces(start: int) -> AnswerTraces:
+            said = incoming.history[start - before :] if start >= before else ()
+            return await run_aside(sum(len(bytes(raw)) for raw in said), lambda: read(said))
+
+        return traces
 
     async def begin(self, who: Requester, body: bytes) -> GatewayTurn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
@@ -253,7 +256,7 @@ class TurnMaker:
         links = await self.links(who, incoming)
         turn: GatewayTurn | None = None
         with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route, self._digests(who, incoming, links)) as held:
+            async with who.sessions.entered(links, who.route, self._traces(who, incoming, links)) as held:
                 turn = await self._begun(who, incoming, held, links)
                 held.users += 1
         assert turn is not None
@@ -287,7 +290,7 @@ class TurnMaker:
             return None
         links, how, done = await self.links(who, incoming), "", None
         with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route, self._digests(who, incoming, links)) as held:
+            async with who.sessions.entered(links, who.route, self._traces(who, incoming, links)) as held:
                 session = held.session
                 await held.keepers.collect(session)
                 await _append_new(who, incoming, held, links)
