@@ -419,7 +419,16 @@ class ClientHome:
         except TimeoutError:
             os.killpg(process.pid, 9)
             return f"killed after {SECONDS} seconds"
+        finally:
+            self._end_daemons()
         return output.decode(errors="replace")
+
+    def _end_daemons(self) -> None:
+        """End what the client left running in its project, as Cline does; another client would ask it."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                if Path(os.readlink(process / "cwd")).is_relative_to(self.project):
+                    os.kill(int(process.name), 9)
 
     def _filled(self, text: str) -> str:
         programs = folder_of(self.client) / ("node_modules/.bin" if self.client.registry == "npm" else "bin")
