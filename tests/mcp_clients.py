@@ -59,10 +59,10 @@ class McpPlace:
         return waiting
 
     @asynccontextmanager
-    async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
-        """A client of a server in this process."""
-        config = load(self.env, cwd=self.project)
-        async with Client(project_server(config, self.project, **options).server, mode=mode) as client:
+    async def client(self, mode: str = "auto", asked: Any = None, **options: Any) -> AsyncIterator[Client]:
+        """A client of a server in this process; `asked` answers what the server asks the user."""
+        server = project_server(load(self.env, cwd=self.project), self.project, **options).server
+        async with Client(server, mode=mode, elicitation_callback=asked) as client:
             yield client
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from tests.commands import command
 from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, refused, told
 
@@ -67,6 +68,32 @@ async def test_what_settings_switch_off_is_not_offered(place: McpPlace) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["session_search", "recall"]
 
 
+@in_loop
+async def test_a_server_that_cannot_be_opened_says_so_at_each_call(place: McpPlace) -> None:
+    """MCP-1, CLI-5: as the error of a tool or of a resource; it goes on serving."""
+    place.env |= {"PERDURE_MEMORY_DIRECTORY": "not/absolute"}
+    async with place.client() as client:
+        for _ in range(2):
+            assert "memory_directory" in await refused(client, "memory_search", query="x")
+        with pytest.raises(MCPError, match="memory_directory"):
+            await client.read_resource("memory://index")
+        assert (await client.list_tools()).tools
+
+
+@in_loop
+async def test_what_nobody_foresaw_is_a_line_as_well(place: McpPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MCP-1, CLI-5: no traceback, neither for the model nor in the log."""
+
+    async def broken(self: object, query: str, **more: object) -> None:
+        raise KeyError("secret detail")
+
+    monkeypatch.setattr("perdure.adapters.journal.search.StoreArchive.search", broken)
+    async with place.client() as client:
+        why = await refused(client, "session_search", query="x")
+        assert "KeyError" in why and "secret detail" not in why
+        assert (await told(client, "memory_search", query="x"))["memories"] == []
+
+
 # --- memories ---------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +142,85 @@ async def test_what_a_model_writes_waits_for_the_user(place: McpPlace) -> None:
         assert one["from_outside"], "approved, and still told to be from outside"
         assert (await told(client, "memory_forget", path=one["path"]))["outcome"] == "waits"
         assert (await told(client, "memory_read", path=one["path"]))["from_outside"]
+        shown = await client.call_tool("memory_read", {"path": one["path"]})
+        assert "asks nothing of you.]" in shown.content[0].text  # type: ignore[union-attr]
     assert "mcp:mcp" in await place.perdure("memory", "review")
+
+
+class User:
+    """Whoever sits before the client: shown what the server asks, and says this."""
+
+    def __init__(self, *answers: ElicitResult) -> None:
+        self.answers, self.shown = list(answers), list[str]()
+
+    async def __call__(self, context: Any, form: ElicitRequestParams) -> ElicitResult:
+        self.shown.append(form.message)
+        return self.answers.pop(0)
+
+
+def says(word: str) -> ElicitResult:
+    return ElicitResult(action="accept", content={"decision": word})
+
+
+@ERAS
+@in_loop
+async def test_the_user_decides_in_their_client(place: McpPlace, mode: str) -> None:
+    """MCP-1, MEM-8: on all of a change, before anything is made of it; yes makes it, no drops it."""
+    user = User(says("yes"), says("no"), says("yes"), says("yes"))
+    async with place.client(mode, user) as client:
+        saved = await told(client, "memory_save", text="Deploys go out on Fridays.")
+        path = saved["path"]
+        assert saved == {"path": path, "outcome": "saved", "note": ""}
+        assert user.shown[0].startswith(path) and "+Deploys go out on Fridays." in user.shown[0]
+        dropped = await told(client, "memory_save", text="Push to main.")
+        assert dropped["outcome"] == "refused" and await place.pending() == []
+        changed = await told(client, "memory_save", path=path, old_text="on Fridays.", text="on Mondays.")
+        assert changed["outcome"] == "changed"
+        assert "-Deploys go out on Fridays." in user.shown[2] and "+Deploys go out on Mondays." in user.shown[2]
+        (one,) = (await told(client, "memory_search", query="deploys"))["memories"]
+        assert one["from_outside"], "a person let it through; whose word it is stays as it was"
+        assert (await told(client, "memory_forget", path=path))["outcome"] == "forgotten"
+        assert "Deploys" not in (await client.read_resource("memory://index")).contents[0].text  # type: ignore[union-attr]
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ElicitResult(action="cancel"),
+        ElicitResult(action="decline"),
+        ElicitResult(action="accept"),
+        ElicitResult(action="accept", content={}),
+        says("maybe"),
+    ],
+    ids=["cancelled", "declined", "accepted unseen", "accepted empty", "another word"],
+)
+@in_loop
+async def test_without_a_yes_or_no_it_waits(place: McpPlace, mode: str, answer: ElicitResult) -> None:
+    """MCP-1, MEM-10: as with a client that answers by itself, since nobody sits before it."""
+    user = User(answer)
+    async with place.client(mode, user) as client:
+        assert (await told(client, "memory_save", text="Push to main."))["outcome"] == "waits"
+        assert len(user.shown) == 1 and len(await place.pending()) == 1
+        long = await told(client, "memory_save", text="Push to main, always. " * 200)
+        assert long["outcome"] == "waits" and len(user.shown) == 1, "nobody approves what they can't see"
+
+
+@in_loop
+async def test_a_decision_is_on_what_waits(place: McpPlace) -> None:
+    """MCP-1: one that comes for nothing that waits, or for another tool, makes nothing."""
+    async with place.client() as client:
+        yes = {"decision": says("yes")}
+        result = await client.session.call_tool(
+            "memory_save", {"text": "Push to main."}, input_responses=yes, request_state="no-such-proposal"
+        )
+        assert isinstance(result, CallToolResult) and result.is_error
+        waits = await told(client, "memory_save", text="Push to main.")
+        (waiting,) = await place.pending()
+        result = await client.session.call_tool(
+            "memory_read", {"path": waits["path"]}, input_responses=yes, request_state=waiting["id"]
+        )
+        assert isinstance(result, CallToolResult) and result.is_error and len(await place.pending()) == 1
 
 
 @in_loop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from perdure.adapters.journal.search import StoreArchive
 from perdure.adapters.journal.store import slug_of
 from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.provenance import MEMORY_ROOT
-from perdure.engine.remember import MountedPath, new_memory, over_limits, write_with_index
+from perdure.engine.remember import MemoryMount, MountedPath, approve, new_memory, over_limits, write_with_index
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, SessionNotFound
 from perdure.mcp.client_logs import ClientLogs, OnProgress
@@ -33,6 +34,7 @@ from perdure.mcp.tools import (
     FoundPlaces,
     KeepMemory,
     Outcome,
+    ProposedChange,
     ReadMemory,
     RecallOriginal,
     Result,
@@ -41,7 +43,16 @@ from perdure.mcp.tools import (
     ShownMemory,
     ShownOriginal,
 )
-from perdure.memory.changes import TRUST, DeleteMemory, MemoryProposal, Origin, SaveMemory, Stamp
+from perdure.memory.changes import (
+    TRUST,
+    DeleteMemory,
+    MemoryProposal,
+    Origin,
+    SaveMemory,
+    Stamp,
+    WriteResult,
+    diff,
+)
 from perdure.memory.places import is_memory
 from perdure.memory.remarks import kind_of
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryQuery
@@ -51,6 +62,7 @@ from perdure.memory.trust.labels import TrustLevel
 from perdure.ports.session import SearchHit
 from perdure.recall.originals import PREFIX_CHARS, Original
 from perdure.recall.queries import LIMIT_CHARS, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
+from perdure.text.cleaning import controls_removed
 from perdure.text.frontmatter import front_matter
 from perdure.wiring import open_memories
 
@@ -85,7 +97,7 @@ class ServedProject:
         self._memories, self._search = opened.access, opened.search
         self.resources = ProjectResources(self._memories, self._archive)
 
-    async def answer(self, asked: Arguments, client: str, on_progress: OnProgress) -> Result:
+    async def answer(self, asked: Arguments, client: str, on_progress: OnProgress) -> Result | ProposedChange:
         """Do what a tool is asked for.
 
         Args:
@@ -132,13 +144,10 @@ class ServedProject:
 
     async def _read_memory(self, asked: ReadMemory) -> ShownMemory:
         place = self._place(asked.path)
-        read = await place.mount.memory.store.read(place.name) if place.name else None
-        if read is None:
-            raise CallRefused(f"{asked.path}: there is no such memory: memory_search finds them")
-        path = place.mount.path(place.name)
+        text, path = await self._text(place, asked.path), place.mount.path(place.name)
         if self._search is not None and is_memory(place.name):
             await self._search.used((path.removeprefix(f"{MEMORY_ROOT}/"),))
-        original = Original(path, "memory", "a memory", _sound(read.text), ())
+        original = Original(path, "memory", "a memory", _sound(text), ())
         outside = _is_outside((await self._memories.origins()).get(path))
 
         def shown(part: RecalledText) -> ShownMemory:
@@ -146,44 +155,42 @@ class ServedProject:
 
         return _fitting(original, asked, shown)
 
-    async def _save_memory(self, asked: KeepMemory, client: str) -> ChangedMemory:
+    async def _save_memory(self, asked: KeepMemory, client: str) -> ChangedMemory | ProposedChange:
         text = _sound(asked.text)
         if not text.strip():
             raise CallRefused("text: there is nothing to save in it")
-        mount = self._memories.place(
-            MEMORY_ROOT if asked.scope == "project" else f"{MEMORY_ROOT}/user", writes=True
-        ).mount
-        if not front_matter(text).is_present and not asked.old_text:
-            about = _sound(asked.about)
-            text = memory_text(type=asked.type or kind_of(text), body=text, name=_sound(asked.title), description=about)
-        if not asked.path:
-            if asked.old_text:
+        if asked.old_text:
+            if not asked.path:
                 raise CallRefused("old_text: give the path of the memory that it is in, too")
-            root = MEMORY_ROOT if asked.scope == "project" else f"{MEMORY_ROOT}/user"
-            mount = self._memories.place(root, writes=True).mount
-            change = await new_memory(mount.memory.store, text)
-            if change.base is not None:
-                return ChangedMemory(mount.path(change.name), "unchanged", "it was in the memory already")
-            return await self._changed(MountedPath(mount, change.name), change, "saved", client)
-        place = self._memory(asked.path)
-        read = await place.mount.memory.store.read(place.name)
-        if not asked.old_text:
-            if read is not None:
-                raise CallRefused(
-                    f"{asked.path}: there is such a memory: to change it, give a passage of it as old_text"
-                )
+            place = self._memory(asked.path)
+            before = await self._text(place, asked.path)
+            text, _ = replace_passage(asked.path, before, asked.old_text, text)
+            return await self._changed(place, SaveMemory(name=place.name, text=text, base=before), "changed", client)
+        if not front_matter(text).is_present:
+            kind, title, about = asked.type or kind_of(text), _sound(asked.title), _sound(asked.about)
+            text = memory_text(type=kind, body=text, name=title, description=about)
+        if asked.path:
+            place = self._memory(asked.path)
+            if await place.mount.memory.store.read(place.name) is not None:
+                raise CallRefused(f"{asked.path}: it is there already: to change it, give a passage of it as old_text")
             return await self._changed(place, SaveMemory(name=place.name, text=text), "saved", client)
-        if read is None:
-            raise CallRefused(f"{asked.path}: there is no such memory: memory_search finds them")
-        changed, _ = replace_passage(asked.path, read.text, asked.old_text, text)
-        return await self._changed(place, SaveMemory(name=place.name, text=changed, base=read.text), "changed", client)
+        mount = self._place("user" if asked.scope == "user" else MEMORY_ROOT, writes=True).mount
+        change = await new_memory(mount.memory.store, text)
+        if change.base is not None:
+            return ChangedMemory(mount.path(change.name), "unchanged", "it was in the memory already")
+        return await self._changed(MountedPath(mount, change.name), change, "saved", client)
 
-    async def _forget_memory(self, asked: ForgetMemory, client: str) -> ChangedMemory:
+    async def _forget_memory(self, asked: ForgetMemory, client: str) -> ChangedMemory | ProposedChange:
         place = self._memory(asked.path)
-        read = await place.mount.memory.store.read(place.name)
+        before = await self._text(place, asked.path)
+        return await self._changed(place, DeleteMemory(name=place.name, base=before), "forgotten", client)
+
+    async def _text(self, place: MountedPath, path: str) -> str:
+        """What a memory says; `path` is how it was asked for."""
+        read = await place.mount.memory.store.read(place.name) if place.name else None
         if read is None:
-            raise CallRefused(f"{asked.path}: there is no such memory: memory_search finds them")
-        return await self._changed(place, DeleteMemory(name=place.name, base=read.text), "forgotten", client)
+            raise CallRefused(f"{path}: there is no such memory: memory_search finds them")
+        return read.text
 
     def _place(self, path: str, *, writes: bool = False) -> MountedPath:
         """Where a path leads, which may be written without the root before it."""
@@ -199,18 +206,43 @@ class ServedProject:
 
     async def _changed(
         self, place: MountedPath, change: SaveMemory | DeleteMemory, outcome: Outcome, client: str
-    ) -> ChangedMemory:
+    ) -> ChangedMemory | ProposedChange:
         path = place.mount.path(place.name)
         stamp = Stamp(origin=self._word, at=self._now(), session=f"mcp:{client}")
         done = await write_with_index(place.mount.memory, stamp, change)
-        if isinstance(done, MemoryProposal):
-            review = "perdure memory review" + (" --user" if path.startswith(f"{MEMORY_ROOT}/user/") else "")
-            return ChangedMemory(path, "waits", f"it isn't done yet: the user decides on it with `{review}`")
+        if not isinstance(done, MemoryProposal):
+            return await self._written(place.mount, done, outcome)
+        review = "perdure memory review" + (" --user" if path.startswith(f"{MEMORY_ROOT}/user/") else "")
+        told = ChangedMemory(path, "waits", f"it isn't done yet: the user decides on it with `{review}`")
+        return ProposedChange(told, done.id, controls_removed(_sound(f"{path}\n\n{diff(change, change.base)}")))
+
+    async def _written(self, mount: MemoryMount, done: WriteResult, outcome: Outcome) -> ChangedMemory:
+        path = mount.path(done.name)
         if done.outcome == "conflict":
-            beside = place.mount.path(done.beside)
-            return ChangedMemory(path, "conflict", f"somebody else changed the same lines; your text is in {beside}")
-        note = await over_limits(place.mount.memory.store, self._settings) or ""
-        return ChangedMemory(path, outcome, note)
+            beside = mount.path(done.beside)
+            return ChangedMemory(path, "conflict", f"somebody else changed the same lines; the text is in {beside}")
+        return ChangedMemory(path, outcome, await over_limits(mount.memory.store, self._settings) or "")
+
+    async def decide(self, proposal: str, is_wanted: bool) -> ChangedMemory:
+        """Make a change that waited, or drop it, as the user said.
+
+        Raises:
+            PerdureError: It doesn't wait any more, or can't be made any more.
+        """
+        for mount in self._memories.mounts:
+            for one in await mount.memory.store.pending():
+                if one.id != proposal:
+                    continue
+                edit = one.edits[0]
+                if not is_wanted:
+                    await mount.memory.store.reject(one.id)
+                    return ChangedMemory(mount.path(edit.name), "refused", "the user doesn't want it")
+                outcome: Outcome = (
+                    "forgotten" if isinstance(edit, DeleteMemory) else "changed" if edit.base else "saved"
+                )
+                done = replace(await approve(mount, one), name=edit.name)
+                return await self._written(mount, done, outcome)
+        raise CallRefused("it was decided on meanwhile: memory_search shows what is there")
 
     # --- sessions
 
@@ -237,16 +269,16 @@ class ServedProject:
     async def _recalled(self, asked: RecallOriginal) -> ShownOriginal:
         identity = _plain_id(asked)
         if asked.session:
-            return self._shown(asked, asked.session, await self._original(identity, asked.session))
+            return self._shown(asked, *await self._original(identity, asked.session))
         if len(identity) >= PREFIX_CHARS:
             for session in (await self._archive.holding(identity))[:_SESSIONS_READ]:
                 with suppress(BadRecall, JournalError):
-                    return self._shown(asked, session, await self._original(identity, session))
+                    return self._shown(asked, *await self._original(identity, session))
         raise BadRecall(f"nothing here has the id {identity[:80]!r}: session_search finds what was said, with its id")
 
-    async def _original(self, identity: str, session: str) -> Original:
+    async def _original(self, identity: str, session: str) -> tuple[str, Original]:
         loaded, blobs = await self._archive.load(session)
-        return await original_in(loaded, blobs, identity)
+        return loaded.header.session, await original_in(loaded, blobs, identity)
 
     def _shown(self, asked: RecallOriginal, session: str, original: Original) -> ShownOriginal:
         at = _shown_time(original.at)

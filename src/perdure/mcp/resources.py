@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -21,7 +22,7 @@ from perdure.transcript.records import Compacted
 
 INDEX_URI = "memory://index"
 _FILE, _SESSION = "memory://file/", "session://"
-TEMPLATES = {  # address -> name, and what stands there
+_TEMPLATES = {  # address -> name, and what stands there
     f"{_FILE}{{+path}}": ("memory", "A memory by its path, or an index: MEMORY.md, user/MEMORY.md"),
     f"{_SESSION}{{id}}/notes": ("session-notes", "The notes that were kept of a session while it ran"),
     f"{_SESSION}{{id}}/summary": (
@@ -52,6 +53,11 @@ class ProjectResources:
 
     memories: MemoryAccess
     archive: StoreArchive
+
+    @property
+    def templates(self) -> Mapping[str, tuple[str, str]]:
+        """Addresses with a part to fill in, each with its name and what stands there."""
+        return _TEMPLATES
 
     async def page(self, cursor: str | None) -> tuple[list[ListedResource], str | None]:
         """The resources behind a cursor, and the cursor of the next page; None where there is none.

@@ -8,8 +8,9 @@ server doesn't wait for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -20,7 +21,17 @@ from mcp.shared.exceptions import MCPError
 
 from perdure import __version__, prompts
 from perdure.errors import PerdureError
-from perdure.mcp.tools import MOST_BYTES, TOOLS, CallRefused, OfferedTool, as_text, schema_of
+from perdure.mcp.asking import ask_user, decided
+from perdure.mcp.tools import (
+    MOST_BYTES,
+    TOOLS,
+    CallRefused,
+    OfferedTool,
+    ProposedChange,
+    Result,
+    as_text,
+    schema_of,
+)
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -64,9 +75,13 @@ class ProjectServer:
     @asynccontextmanager
     async def _lived(self, server: Server[None]) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._project)
+            tasks.start_soon(self._opened_early)
             yield
             tasks.cancel_scope.cancel()
+
+    async def _opened_early(self) -> None:
+        with suppress(PerdureError):  # each call says so
+            await self._project()
 
     async def _project(self) -> ServedProject:
         async with self._opening:
@@ -84,36 +99,33 @@ class ProjectServer:
 
     async def _call_tool(
         self, context: ServerRequestContext[None], asked: wire.CallToolRequestParams
-    ) -> wire.CallToolResult:
+    ) -> wire.CallToolResult | wire.InputRequiredResult:
         tool = self._tools.get(asked.name)
         if tool is None:
             raise MCPError(wire.INVALID_PARAMS, f"no tool is called {asked.name[:80]!r}: {', '.join(self._tools)}")
         try:
-            arguments = tool.arguments(asked.arguments)
-            result = await (await self._project()).answer(
-                arguments, _client_of(context), context.session.report_progress
-            )
-            encoded = msgspec.json.encode(result)
-            if len(encoded) > MOST_BYTES:
-                raise CallRefused("the answer is too large: ask for less of it")
+            arguments, project = tool.arguments(asked.arguments), await self._project()
+            result: Result | ProposedChange | wire.InputRequiredResult | None = None
+            if tool.is_writing:
+                result = await decided(project, asked)
+            if result is None:
+                result = await project.answer(arguments, _client_of(context), context.session.report_progress)
+            if isinstance(result, ProposedChange):
+                result = await ask_user(context, project, result, asked)
+            return result if isinstance(result, wire.InputRequiredResult) else _succeeded(result)
         except PerdureError as e:
             return _failed(str(e))
-        except (OSError, ValueError, RecursionError, MemoryError) as e:  # a disk or a file that nobody foresaw
-            _LOG.error("%s: %s: %s", tool.name, type(e).__name__, e)
-            return _failed(f"{tool.name} failed: {type(e).__name__}: the log of `perdure mcp` says more")
-        said = wire.TextContent(type="text", text=as_text(result))
-        return wire.CallToolResult(content=[said], structured_content=msgspec.json.decode(encoded))
+        except Exception as e:  # the outermost boundary: whatever happens is one line
+            return _failed(f"{tool.name} failed: {_logged(e)}")
 
     # --- resources
 
     async def _list_resources(
         self, context: ServerRequestContext[None], asked: wire.PaginatedRequestParams | None
     ) -> wire.ListResourcesResult:
-        project = await self._project()
-        try:
-            page, following = await project.resources.page(asked.cursor if asked is not None else None)
-        except PerdureError as e:
-            raise MCPError(wire.INVALID_PARAMS, str(e)) from None
+        with _told_as_errors():
+            resources = (await self._project()).resources
+            page, following = await resources.page(asked.cursor if asked is not None else None)
         shown = [wire.Resource(uri=one.uri, name=one.name, mime_type=_MARKDOWN, size=one.bytes) for one in page]
         return wire.ListResourcesResult(resources=shown, next_cursor=following)
 
@@ -121,25 +133,39 @@ class ProjectServer:
         self, context: ServerRequestContext[None], asked: wire.PaginatedRequestParams | None
     ) -> wire.ListResourceTemplatesResult:
         _check_cursor(asked)
-        from perdure.mcp.resources import TEMPLATES
-
-        templates = [
+        with _told_as_errors():
+            listed = (await self._project()).resources.templates
+        shown = [
             wire.ResourceTemplate(uri_template=uri, name=name, description=about, mime_type=_MARKDOWN)
-            for uri, (name, about) in TEMPLATES.items()
+            for uri, (name, about) in listed.items()
         ]
-        return wire.ListResourceTemplatesResult(resource_templates=templates)
+        return wire.ListResourceTemplatesResult(resource_templates=shown)
 
     async def _read_resource(
         self, context: ServerRequestContext[None], asked: wire.ReadResourceRequestParams
     ) -> wire.ReadResourceResult:
-        project = await self._project()
-        try:
-            text = await project.resources.text(asked.uri)
-        except PerdureError as e:
-            raise MCPError(wire.INVALID_PARAMS, str(e), {"uri": asked.uri}) from None
-        return wire.ReadResourceResult(
-            contents=[wire.TextResourceContents(uri=asked.uri, mime_type=_MARKDOWN, text=text)]
-        )
+        with _told_as_errors(uri=asked.uri):
+            text = await (await self._project()).resources.text(asked.uri)
+        content = wire.TextResourceContents(uri=asked.uri, mime_type=_MARKDOWN, text=text)
+        return wire.ReadResourceResult(contents=[content])
+
+
+@contextmanager
+def _told_as_errors(**about: str) -> Iterator[None]:
+    """Failures as errors of the protocol, which hosts show."""
+    try:
+        yield
+    except PerdureError as e:
+        raise MCPError(wire.INVALID_PARAMS, str(e), about or None) from None
+    except Exception as e:  # the outermost boundary: whatever happens is one line
+        raise MCPError(wire.INTERNAL_ERROR, _logged(e)) from None
+
+
+def _logged(error: Exception) -> str:
+    """What nobody foresaw, in a word; the log has where it was, and nobody what it says: it may quote what was said."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    _LOG.error("%s in %s, line %s; please report it", type(error).__name__, place.name, place.lineno)
+    return f"{type(error).__name__}; the server's log has where"
 
 
 def _described(tool: OfferedTool) -> wire.Tool:
@@ -164,6 +190,14 @@ def _client_of(context: ServerRequestContext[None]) -> str:
     """What a client calls itself, as it stands in logs."""
     params = context.session.client_params
     return "".join(c for c in params.client_info.name[:60] if c.isprintable()) if params is not None else "unknown"
+
+
+def _succeeded(result: Result) -> wire.CallToolResult:
+    encoded = msgspec.json.encode(result)
+    if len(encoded) > MOST_BYTES:
+        raise CallRefused("the answer is too large: ask for less of it")
+    said = wire.TextContent(type="text", text=as_text(result))
+    return wire.CallToolResult(content=[said], structured_content=msgspec.json.decode(encoded))
 
 
 def _failed(why: str) -> wire.CallToolResult:
