@@ -55,6 +55,11 @@ class RequestRecord:
     _began: float = field(default_factory=time.perf_counter)
     _first: float | None = None
 
+    def another(self, at: float) -> RequestRecord:
+        """The record of what a request leaves to be done: whose it is stays, what becomes of it is its own."""
+        names = ("tenant", "client", "route", "upstream", "protocol", "kind", "is_call", "bytes_in")
+        return RequestRecord(at, **{name: getattr(self, name) for name in names})
+
     def sent(self, message: MutableMapping[str, Any]) -> None:
         """Note what the client is sent."""
         if message["type"] == "http.response.start":

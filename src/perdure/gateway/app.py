@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -18,6 +19,7 @@ from perdure.errors import JournalError
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
 from perdure.gateway.admission import Refusal
+from perdure.gateway.background import BackgroundResponse, in_background
 from perdure.gateway.compress import COMPRESS, RETRIEVE
 from perdure.gateway.config import Tenant
 from perdure.gateway.conversations import ConversationCall, ConversationRefused, conversation_answer
@@ -42,6 +44,7 @@ _MANAGED = {
     "/responses/input_tokens": ("responses", "count"),
     "/responses/compact": ("responses", "compact"),
 }  # and the paths of `HostedCall`
+_CANCEL = re.compile(r"/responses/([^/]+?)/cancel\Z")
 _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
@@ -248,6 +251,12 @@ class GatewayApp:
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.is_call = is_turn and scope["method"] == "POST"
         is_shared = upstream in tenant.shared  # then its account has others' responses, too
+        if route.is_managed and "/responses/" in path:
+            passed = await self._of_background(tenant, scope, path, receive, send, is_shared=is_shared)
+            if passed is None:
+                record.kind = "stored"
+                return
+            send = passed
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
             record.kind = "stored"
             passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)
@@ -271,10 +280,104 @@ class GatewayApp:
             tenant=tenant,
             is_shared=is_shared,
         )
-        exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
         admission = self.gateway.admission
-        place = admission.answered(tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds)
-        await self._watched(exchange, place, kind, receive, send)
+
+        async def exchanged(inquiry: Inquiry, receive: Receive, send: Send, record: RequestRecord) -> None:
+            exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
+            place = admission.answered(
+                tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
+            )
+            await self._watched(exchange, place, kind, receive, send)
+
+        is_managed_turn = kind == "turn" and protocol == "responses" and not inquiry.encoding
+        if is_managed_turn and (made := in_background(body)) is not None:
+            await self._in_background(inquiry, *made, exchanged, receive, send, record)
+        else:
+            await exchanged(inquiry, receive, send, record)
+
+    async def _in_background(
+        self,
+        inquiry: Inquiry,
+        body: bytes,
+        is_stream: bool,
+        exchanged: Callable[[Inquiry, Receive, Send, RequestRecord], Awaitable[None]],
+        receive: Receive,
+        send: Send,
+        record: RequestRecord,
+    ) -> None:
+        """Begin a response that goes on when its client has left, and tell the client of it once it has begun."""
+        gateway, tenant = self.gateway, inquiry.tenant.id
+        one = BackgroundResponse(body, gateway.active.gateway.max_event_bytes)
+        own = record.another(gateway.clock.now())
+        record.kind, record.is_call = "background", False
+
+        async def noted(message: AsgiMessage) -> None:
+            own.sent(message)
+            await one.take(message)
+
+        async def work() -> None:
+            CURRENT.set(own)
+            try:
+                await exchanged(replace(inquiry, body=body), one.receive, noted, own)
+            except Refusal as e:
+                own.reason = e.reason
+                await _answer(noted, e.status, inquiry.side.error_body(e.status, e.text), extra=e.headers)
+            finally:
+                one.end()
+                await self._count(own)
+                self._log(own)
+
+        gateway.responding.start("background", work)
+        await one.begun.wait()
+        if not one.id:
+            await _answer(send, one.status or 502, one.body or inquiry.side.error_body(502, "there was no answer"))
+            return
+        gateway.background.keep(tenant, one, gateway.clock.now())
+        told = [(name, value) for name, value in one.headers if name.startswith(b"x-perdure-") and name != _REQUEST]
+        if is_stream:
+            await _streamed(one, -1, told, receive, send)
+        else:
+            await _answer(send, 200, msgspec.json.encode(one.response), extra=told)
+
+    async def _of_background(
+        self, tenant: Tenant, scope: AsgiScope, path: str, receive: Receive, send: Send, *, is_shared: bool
+    ) -> Send | None:
+        """Answer what is asked about a response in the background, or to cancel one; None where that is done, else how
+        anybody else's answer is sent."""
+        method, kept, sessions = scope["method"], self.gateway.background, self.gateway.sessions(tenant.id)
+        cancels = _CANCEL.search(path) if method == "POST" else None
+        found = cancels or _STORED.search(path)
+        one = None if found is None else kept.of(tenant.id, found[1])
+        if found is None or (one is None and cancels is None):
+            return send
+        if one is None:
+            is_known = await sessions.stored(found[1]) is not None
+            if not is_known and not is_shared:
+                return send
+            status, text = 404, f"Response with id '{found[1]}' not found."
+            if is_known:
+                status, text = 400, "Cannot cancel a synchronous response."
+            await _answer(send, status, SIDES["responses"].error_body(status, text))
+        elif cancels is not None:
+            one.cancel()
+            await one.over.wait()
+            await _answer(send, 200, msgspec.json.encode(one.response))
+        elif method == "DELETE":
+            kept.forget(tenant.id, found[1])
+            await one.over.wait()
+            if not is_shared or await sessions.stored(found[1]) is not None:
+                return _with_deletion(send, found[1])
+            await _answer(send, 200, deletion(found[1]))
+        elif method != "GET" or found[2]:
+            return send
+        else:
+            asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+            after = asked.get("starting_after", "")
+            if asked.get("stream") == "true":
+                await _streamed(one, int(after) if after.isascii() and after.isdigit() else -1, [], receive, send)
+            else:
+                await _answer(send, 200, msgspec.json.encode(one.response))
+        return None
 
     async def _arrived(
         self, side: ClientProtocol, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
@@ -478,6 +581,26 @@ def _with_deletion(send: Send, response: str) -> Send:
             await send(message)
 
     return sent
+
+
+async def _streamed(
+    one: BackgroundResponse, after: int, told: list[tuple[bytes, bytes]], receive: Receive, send: Send
+) -> None:
+    """Send the events of a response in the background for as long as its client stays."""
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *told]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        async for event in one.events(after):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        tasks.cancel_scope.cancel()
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -31,6 +31,7 @@ from perdure.engine.session import Services, run_aside
 from perdure.errors import BadSetting, JournalError, ModelDown, PerdureError
 from perdure.gateway.admission import Admission
 from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.background import BackgroundResponses
 from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.compress import CompressedMessages, CompressedOriginals, compressed, model_in
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
@@ -102,6 +103,9 @@ class Gateway:
         self.admission = Admission()
         self.usage = UsageBook(self.home / TENANTS)
         self.reports = SessionReports()
+        self.background = BackgroundResponses()
+        self.responding = TaskJobs()  # makes them
+        self._ends_at = 0.0
         self.started = self.clock.now()
         self._environ = environ
         self._sink = sink
@@ -342,8 +346,15 @@ class Gateway:
                     _LOG.info("%s stays: %s", directory.name, type(e).__name__)
         return gone
 
+    def ends(self) -> None:
+        """From now on answers have `drain_seconds` to end, whoever waits for them."""
+        self._ends_at = self._ends_at or self.clock.now() + self.active.gateway.drain_seconds
+
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""
+        self.ends()
+        await self.responding.drain(max(0.0, self._ends_at - self.clock.now()))
+        await self.responding.close()
         await self.jobs.drain(SETTLE_SECONDS)
         await self.jobs.close()
         await self._background.close()
