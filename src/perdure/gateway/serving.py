@@ -35,6 +35,7 @@ if find_spec("websockets"):
                 return
             app = self.config.app
             assert isinstance(app, GatewayApp)
+            app.gateway.ends()
             app.ends.set()
 
     WEBSOCKETS = _Socket
@@ -103,6 +104,12 @@ class _Connection(HttpToolsProtocol):
         self._is_head = False
         self._head_came()
         super().on_headers_complete()
+
+    def shutdown(self) -> None:
+        app = self.config.app
+        assert isinstance(app, GatewayApp)
+        app.gateway.ends()
+        super().shutdown()
 
     def _unsupported_upgrade_warning(self) -> None:
         """The application says so itself, to the client."""
