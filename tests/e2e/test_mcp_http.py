@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ElicitRequestParams, ElicitResult
 from tests.commands import command
 from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, told
 
@@ -72,6 +73,24 @@ async def test_many_clients_are_served_at_once(place: McpPlace, mode: str) -> No
             assert len(memories) == 6
             index = (await client.read_resource("memory://index")).contents[0].text  # type: ignore[union-attr]
             assert index.count("was here") == 6
+
+
+@ERAS
+@in_loop
+async def test_the_user_is_asked_over_http(place: McpPlace, mode: str) -> None:
+    """MCP-1, MEM-8: in the middle of a call, or by answering it with the question."""
+    shown: list[str] = []
+
+    async def asked(context: object, form: ElicitRequestParams) -> ElicitResult:
+        shown.append(form.message)
+        return ElicitResult(action="accept", content={"decision": "yes"})
+
+    with served(place) as url:
+        async with Client(url, mode=mode, elicitation_callback=asked) as client:
+            assert (await told(client, "memory_save", text="Deploys go out on Fridays."))["outcome"] == "saved"
+        async with Client(url, mode=mode) as client:
+            assert (await told(client, "memory_search", query="deploys"))["memories"]
+    assert len(shown) == 1 and "+Deploys go out on Fridays." in shown[0]
 
 
 @ERAS

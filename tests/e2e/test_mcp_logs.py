@@ -83,6 +83,21 @@ async def test_a_running_session_of_the_client_is_found_and_recalled(place: McpP
 
 
 @in_loop
+async def test_a_result_is_told_from_what_quotes_it(place: McpPlace) -> None:
+    """MCP-1, RCL-3: calls and texts that name the id come later, and may be many."""
+    logs = Logs(place)
+    entries = conversation(1, 60, place.project)
+    for entry in entries[8:]:
+        if entry["type"] == "assistant":
+            entry["message"]["content"].append(text("recall with id toolu_1_1_claude"))
+    (logs.claude / "quoting.jsonl").write_bytes(jsonl(*entries))
+    async with place.client(logs_of=place.env) as client:
+        shown = await told(client, "recall", id="toolu_1_1_claude")
+        assert shown["text"] == "contents of module_1_1" and logs.sessions() == 0, "without taking in the whole log"
+        assert "no session" in await refused(client, "recall", id="toolu_1_1_claude", session="another")
+
+
+@in_loop
 async def test_logs_of_other_projects_stay_where_they_are(place: McpPlace) -> None:
     """MCP-1, SEC-8: neither Claude Code's, which has a folder for each, nor Codex's, which has one for all."""
     logs = Logs(place)

@@ -21,7 +21,7 @@ from perdure.settings import Settings
 from perdure.wiring.imports import LogImports
 
 OnProgress = Callable[[float, float, str], Awaitable[None]]
-_LINES = 20  # of a log that are read for an id: its call, its result, and who quotes them
+_LINES = 20  # of a log that are read for an id: its call and its result stand before all that quotes it
 _SHARE = 10  # of the time: a log that grows all the while is read again that much less often than it takes
 
 
@@ -89,15 +89,16 @@ class ClientLogs:
 
 
 def _lines_with(log: Path, text: bytes) -> bytes:
-    """The lines of a log that hold a text, the last ones where there are many; of what can't be read, none."""
+    """The first lines of a log that hold a text: what is quoted later was said there. Of what can't be read, none."""
     lines: list[bytes] = []
     try:
         with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            end = len(data)
-            while len(lines) < _LINES and (at := data.rfind(text, 0, end)) >= 0:
+            at = data.find(text)
+            while at >= 0 and len(lines) < _LINES:
                 start, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-                lines.append(data[start : stop if stop >= 0 else len(data)])
-                end = max(0, start)
+                stop = stop if stop >= 0 else len(data)
+                lines.append(data[start:stop])
+                at = data.find(text, stop)
     except (OSError, ValueError):  # ValueError: an empty one
         return b""
-    return b"\n".join(reversed(lines))
+    return b"\n".join(lines)
