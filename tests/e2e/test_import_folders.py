@@ -20,6 +20,7 @@ from tests.recordings.conftest import ABSENT, DATA
 from tests.unit.foreign.lines import Data, answer, call, jsonl, result, text, user
 
 from perdure.adapters import logs
+from perdure.adapters.journal.search import open_search_index
 from perdure.adapters.journal.store import IMPORT_DRAFT, SessionStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
@@ -101,6 +102,7 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     assert listed[uuid(1, 0)]["client"] == "Claude Code" and listed["c0de"]["client"] == "Codex"
     assert listed["agent-a1b2"]["tags"] == ["sub-agent"] and listed[uuid(1, 0)]["tags"] == []
     assert next(iter(listed)) == "c0de", "the newest log is the session written last"
+    assert listed["c0de"]["modified"].startswith("2023-11-1"), "when its log was"
     assert "Codex" in run("sessions").out
     (hit,) = run("search", "--all", "parser", "--limit", "1", "--json").json
     assert (hit["session"], hit["client"], hit["title"]) == ("c0de", "Codex", "Mend the parser (user)")
@@ -109,6 +111,20 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     only = run("search", "module", "--project", "/src/site", "--json").json
     assert only and {one["session"] for one in only} == {uuid(2, 0)}
     assert "contents of m1" in run("recall", uuid(1, 0)[:8], "toolu_1_1").out
+
+
+def test_the_first_search_has_nothing_to_take_in(run: Any, user_home: Path, place: Path) -> None:
+    """CLI-6, SES-2: the index is filled by the import; a damaged or impossible one doesn't stop it."""
+    (place / "home").mkdir(mode=0o700)
+    (place / "home" / "index.db").mkdir()
+    assert run("import").code == 0 and "without an index" in run("search", "--all", "module").err
+    (place / "home" / "index.db").rmdir()
+    write(user_home / ".claude" / "projects" / "-src-shop" / "new.jsonl", jsonl(*conversation(9, 1)), 3_000)
+    assert run("import").code == 0
+    journals = [directory / "journal.jsonl" for directory in SessionStore(place / "home").directories()]
+    with open_search_index(place / "home" / "index.db") as index:
+        assert index.refresh(journals, forget_others=True) == 0 and len(journals) == 5
+    assert run("search", "--all", "Module 9-0 is fine", "--json").json[0]["session"] == uuid(9, 0)
 
 
 def test_without_any_client_it_says_where_it_looked(run: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +150,11 @@ def test_a_second_run_reads_only_what_is_new(run: Any, user_home: Path, place: P
     assert read == [] and everything(place) == before
     grown = user_home / ".claude" / "projects" / "-src-shop" / f"{uuid(1, 0)}.jsonl"
     write(grown, jsonl(*conversation(1, 5)), 2_000)
+    first = run("sessions", "--json").json[0]["session"]
     (told, *_, total) = [one for one in run("import", "--json").json if one.get("messages") or "total" in one]
     assert read == [grown.name] and told["messages"] == 8 and told["session"] == uuid(1, 0)
     assert total["total"]["updated"] == 1 and total["total"]["imported_before"] == 3
+    assert (first, run("sessions", "--json").json[0]["session"]) == ("c0de", uuid(1, 0))
     assert run("export", uuid(1, 0), "-o", "out.jsonl").code == 0
     assert Path("out.jsonl").read_bytes() == grown.read_bytes()
     assert len(run("search", "--all", "module", "1-4", "--limit", "50", "--json").json) == len(

@@ -13,6 +13,10 @@ import pytest
 from tests.recordings.conftest import ABSENT, DATA
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
+from perdure.adapters.logs import find_logs
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.verdict import replay_sample, survey_logs
+
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
 SONNET = "claude-sonnet-4-5"
@@ -127,6 +131,22 @@ def test_what_a_resumed_log_repeats_is_paid_once(run: Any, place: Path) -> None:
     (parted,) = (one["verdict"] for one in run("verdict", place / "c", "--json").json)
     assert parted["sessions"] == 2 and parted["calls"] == alone["calls"] + 4
     assert parted["replayed"]["sessions"] == 1, "what repeats another in part is counted, not compared"
+
+
+def test_a_sample_holds_logs_that_compacted_and_others(run: Any, place: Path) -> None:
+    """CLI-2: by turns, the most expensive of each first: else the largest windows would hide what compactions kept."""
+    for n in range(3):
+        write(place / "logs" / f"long{n}.jsonl", *compacted_log(f"l{n}", turns=33)[:66])
+        write(place / "logs" / f"compacted{n}.jsonl", *compacted_log(f"c{n}", turns=24 + n))
+    ran = run("verdict", place / "logs", "--seconds", "60", "--json")
+    (all_of_it,) = (one["verdict"] for one in ran.json)
+    assert all_of_it["replayed"]["sessions"] == 6 and all_of_it["facts"]["places"] == 3
+    found = find_logs([place / "logs"])
+    survey = survey_logs(found.files, ReplayOptions(), lambda *_: None)
+    names: list[str] = []
+    replay_sample(survey.logs, ReplayOptions(), 60, lambda done, of, name: names.append(name))
+    assert names[::2] == ["compacted2.jsonl", "compacted1.jsonl", "compacted0.jsonl"]
+    assert all(name.startswith("long") for name in names[1::2])
 
 
 def test_where_nothing_has_a_price_the_rest_is_said(run: Any, place: Path) -> None:

@@ -78,6 +78,7 @@ def import_logs(
     """
     import anyio
 
+    from perdure.adapters.journal.search import StoreArchive
     from perdure.adapters.logs import find_logs
     from perdure.cli.opened import client_logs
     from perdure.wiring.imports import LogImports
@@ -105,6 +106,10 @@ def import_logs(
     started = time.monotonic()
     try:
         _import_each(found, LogImports(config.home, config.settings, project, has_many=True), outcomes, is_json=json)
+        if outcomes["imported"] or outcomes["updated"]:
+            progress = Progress()
+            StoreArchive(config.home).take_in(lambda done, of: progress(done, of, "sessions indexed"))
+            progress.clear()
     except KeyboardInterrupt:
         note("stopped: every session above is whole, and the same command goes on with the rest")
         raise

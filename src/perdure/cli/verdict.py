@@ -76,7 +76,8 @@ def verdict(
         time.monotonic(),
     )
     survey = survey_logs(logs.files, options, Progress(size))
-    sample = replay_sample(survey.logs, options, seconds, progress)
+    left = max(seconds / 4, seconds - (time.monotonic() - began))
+    sample = replay_sample(survey.logs, options, left, progress)
     progress.clear()
     with_sessions = {log.file for log in survey.logs}
     found = {
@@ -145,7 +146,8 @@ def _show_replayed(found: dict[str, Any], replayed: dict[str, Any] | None) -> No
 
 
 def _change(paid: float, other: float) -> str:
-    return f"{100 * (other - paid) / paid:+.0f}%" if paid else ""
+    change = round(100 * (other - paid) / paid) if paid else 0
+    return f"{change:+}%" if change else ""
 
 
 def _show_findable(imported: int, files: int) -> None:

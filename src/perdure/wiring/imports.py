@@ -4,6 +4,7 @@ since goes on in its session.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -237,6 +238,7 @@ class LogImports:
                 done = await _said(opened, log)
             finally:
                 await opened.close()
+            _date(draft.directory, log.file)
             is_ours = await store.publish(draft)
         except BaseException:  # half an import is no session; the log is still there to begin again with
             await _given_up(draft)
@@ -281,6 +283,7 @@ class LogImports:
             done = await _said(opened, log, at=before.at, known=records)
         finally:
             await _synced(opened)
+        _date(directory, log.file)
         self._learn(directory, _source(log, done))
         return replace(_told(log, directory.name, done), is_there=True, restored=mended)
 
@@ -354,6 +357,12 @@ def _told(log: _ReadLog, session: str, done: ImportResult) -> ImportedLog:
     return ImportedLog(
         session, log.file.path, recording.format, done.messages, done.blob, done.renamed, done.skipped, problems
     )
+
+
+def _date(directory: Path, file: LogFile) -> None:
+    """Have a session be written last when its log was: listings put it where it belongs, and `@last` is one's own."""
+    with contextlib.suppress(OSError):
+        os.utime(directory / JOURNAL, ns=(file.mtime_ns, file.mtime_ns))
 
 
 def _shown(path: str | Path) -> str:

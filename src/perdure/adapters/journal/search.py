@@ -380,6 +380,7 @@ INDEX = "index.db"
 _About = tuple[str, str, str]  # directory, session, project
 _READ = 40  # of the best are read for what stands in them as it was written
 PLACES = 50  # of one text that are named
+_TAKEN_AT_ONCE = 8  # sessions, which nobody else can write to the index meanwhile
 _NOT_DAMAGE = ("locked", "readonly", "read-only", "full", "unable to open")
 _ECHO_TOOLS = frozenset({"recall", "session_search"})
 
@@ -420,6 +421,21 @@ class StoreArchive:
         discard_index(path)
         with open_search_index(path, disk=self.disk) as index:
             return index.refresh([d / JOURNAL for d in SessionStore(self.home).directories()], forget_others=True)
+
+    def take_in(self, told: Callable[[int, int], None]) -> None:
+        """Have the index hold what the sessions gained, so that the next search needn't wait for it.
+
+        A few sessions at a time: what is in stays when the rest is given up. Where there can't be an index, searching
+        says so. `told` hears how many sessions are done, and of how many.
+        """
+        journals = [directory / JOURNAL for directory in SessionStore(self.home).directories(slug=self.slug)]
+        with (
+            suppress(IndexUnusable, OSError, sqlite3.Error),
+            open_search_index(self.home / INDEX, disk=self.disk) as index,
+        ):
+            for start in range(0, len(journals), _TAKEN_AT_ONCE):
+                told(start, len(journals))
+                index.refresh(journals[start : start + _TAKEN_AT_ONCE], forget_others=False)
 
     # --- finding
 

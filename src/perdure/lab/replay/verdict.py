@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from typing import Any
 
 import anyio
@@ -219,16 +220,18 @@ class Sample:
 def replay_sample(
     logs: Iterable[SurveyedLog], options: ReplayOptions, seconds: float, on_progress: OnProgress
 ) -> Sample:
-    """Replay as many logs as the time allows, the most expensive first; of the last one only its first part.
+    """Replay as many logs as the time allows, by turns one that compacted and one that didn't, the dearest first.
 
-    Logs without a price come last, the largest first: what their compactions kept can still be told.
+    Of the last one only the first part. Logs without a price come last, the largest first: what their compactions kept
+    can still be told. Something is replayed in any case.
     """
     order = sorted((one for one in logs if not one.repeats), key=lambda one: (-(one.paid_usd or 0), -one.bytes))
+    compacted, others = [one for one in order if one.compactions], [one for one in order if not one.compactions]
     found, began, read, rate = Sample(), time.monotonic(), 0, _FIRST_RATE
-    for log in order:
+    for log in filter(None, chain.from_iterable(zip_longest(compacted, others))):
         passed = time.monotonic() - began
         share = (seconds - passed) * rate / max(1, log.bytes)
-        if share < _LEAST_SHARE:
+        if share < _LEAST_SHARE and found.results:
             break
         on_progress(round(passed), round(seconds), log.file.path.name)
         try:
