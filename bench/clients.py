@@ -131,6 +131,7 @@ class RealClient:
     python: str = sys.executable  # for packages of PyPI
     beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
     ending: str | None = None  # the command that ends a task; None: an answer without a call does
+    returns_reasoning: bool = True  # also that of a model which it doesn't know (Responses)
 
 
 _COMPATIBLE = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": KEY}
@@ -232,6 +233,7 @@ CLIENTS = [
             _COMPATIBLE,
             registry="PyPI",
             beside=beside,
+            returns_reasoning=name != "pydantic-ai",
         )
         for name, wire, package, version, script, more, beside in (
             ("langchain", "Chat", "langchain", "1.5.0", "langchain_agent.py", (), ("langchain-openai==1.7.3",)),
@@ -481,7 +483,7 @@ async def at_work(
 
 async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outcome:
     """Let a client do its work, in folders of its own."""
-    worker = Worker(calls, window, client.ending, thinks=client.wire == "Responses")
+    worker = Worker(calls, window, client.ending, thinks=client.wire == "Responses" and client.returns_reasoning)
     began = time.monotonic()
     async with at_work(client, worker, window, folder, files=calls, keeps_requests=False) as at:
         said = ""
