@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 from pathlib import Path
 
 import pytest
-from bench.clients import FRAMEWORKS, ROOT, RealClient, folder_of, is_installed
+from bench.clients import CLIENTS, FRAMEWORKS, ROOT, WORDS, RealClient, folder_of, is_installed
 from tests.house.test_docs_run import blocks
 
+CODE, CRATE = "KX-4711-ZT", "crate 217"  # what stands in the third part, among much of the kind
 SCRIPTS = ROOT / "bench" / "frameworks"
 SECONDS = 240
 
 
 def framework(name: str) -> RealClient:
-    return next(one for one in FRAMEWORKS if one.name == name)
+    return next(one for one in (*FRAMEWORKS, *CLIENTS) if one.name == name)
 
 
 def needs(client: RealClient) -> pytest.MarkDecorator:
     """Skips where the framework isn't installed."""
     return pytest.mark.skipif(not is_installed(client), reason="not installed: make adapters installs it")
+
+
+def write_parts(project: Path, count: int) -> None:
+    """A project of long files, `part_000.txt` and so on, as the bench's worker reads them."""
+    project.mkdir()
+    chance = random.Random(3)
+    for number in range(count):
+        crates = [f"crate {100 * number + n}" for n in range(60)]
+        codes = [CODE if one == CRATE else f"KX-{chance.randrange(1000, 9999)}-QY" for one in crates]
+        lines = [f"{' '.join(chance.choices(WORDS, k=12))} {a} {b}" for a, b in zip(crates, codes, strict=True)]
+        (project / f"part_{number:03}.txt").write_text("\n".join(lines))
 
 
 async def python(client: RealClient, *argv: str, cwd: Path, **environ: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.clients import KEY, WORDS
-from tests.environments import SCRIPTS, example, framework, needs, python
+from bench.clients import KEY
+from tests.environments import CODE, CRATE, SCRIPTS, example, framework, needs, python, write_parts
 
 from perdure.sync import Session
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
@@ -20,8 +19,6 @@ from perdure.testing.request import DecodedRequest
 SDK = framework("claude-agent-sdk")
 pytestmark = [pytest.mark.e2e, needs(SDK), pytest.mark.timeout(400)]
 PARTS = 10
-CODE = "KX-4711-ZT"
-CRATE = "crate 217"
 ASKED = f"What is in {CRATE}?"
 RECALL = "mcp__perdure__recall"
 
@@ -44,8 +41,8 @@ class Worker(FakeUpstream):
             if words in asked and (reply := answer(since)) is not None:
                 return reply
         if "Read all" in asked and self.parts < PARTS:
+            command = {"command": f"cat part_{self.parts:03}.txt", "description": "Read a part"}
             self.parts += 1
-            command = {"command": f"cat part_{self.parts}.txt", "description": "Read a part"}
             return say(f"Part {self.parts}.", tool_use("Bash", command))
         return say("<summary>Some parts were read.</summary>")
 
@@ -67,18 +64,8 @@ def looking_up(tool: str, arguments: dict[str, Any], done: str) -> Callable[[str
 
 
 async def agent(folder: Path, worker: Worker, home: str, *prompts: str) -> list[str]:
-    project = folder / "project"
-    if not project.exists():
-        project.mkdir()
-        chance = random.Random(3)
-        for number in range(1, PARTS + 1):
-            crates = [f"crate {100 * number + n}" for n in range(60)]
-            codes = [CODE if one == CRATE else f"KX-{chance.randrange(1000, 9999)}-QY" for one in crates]
-            lines = [
-                f"{' '.join(chance.choices(WORDS, k=8))} {crate} {code}"
-                for crate, code in zip(crates, codes, strict=True)
-            ]
-            (project / f"part_{number}.txt").write_text("\n".join(lines))
+    if not (folder / "project").exists():
+        write_parts(folder / "project", PARTS)
     return await run(folder, worker, str(SCRIPTS / "claude_agent_sdk_agent.py"), home, *prompts)
 
 
@@ -124,7 +111,7 @@ def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Pat
     behind = [body for body in worker.bodies() if "Some parts were read." in body and ASKED in body]
     assert CODE not in behind[0], "nothing but recall could have given it"
     assert "SessionStart hook additional context: Beside the summary" in behind[0]
-    assert "cat part_2.txt" in behind[0] and RECALL in behind[0]
+    assert "cat part_002.txt" in behind[0] and RECALL in behind[0]
     assert "hook-" not in behind[0], "a longer one would be put into a file"
     (kept,) = (home / "projects").glob("*/*")
     with Session.open(kept.name, home=home, read_only=True) as session:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import tomllib
 from pathlib import Path
 
 import pytest
-from bench.clients import ROOT, WORDS, Worker
-from tests.environments import SCRIPTS, example, framework, needs, python
+from bench.clients import ROOT, Worker
+from tests.environments import CODE, CRATE, SCRIPTS, example, framework, needs, python, write_parts
 
 from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
@@ -19,7 +18,6 @@ HERMES = framework("hermes-agent")
 pytestmark = [pytest.mark.e2e, needs(HERMES), pytest.mark.timeout(500)]
 WINDOW = 65_536  # it takes no smaller one
 CALLS = 200
-CODE, CRATE = "KX-4711-ZT", "crate 217"
 ASKED = f"What is in {CRATE}?"
 
 
@@ -56,13 +54,7 @@ def installed(folder: Path) -> str:
 
 async def hermes(folder: Path, worker: Worker, engine: str, *prompts: str, **environ: str) -> list[str]:
     project = folder / "project"
-    project.mkdir()
-    chance = random.Random(3)
-    for number in range(worker.calls):
-        crates = [f"crate {100 * number + n}" for n in range(60)]
-        codes = [CODE if one == CRATE else f"KX-{chance.randrange(1000, 9999)}-QY" for one in crates]
-        lines = [f"{' '.join(chance.choices(WORDS, k=12))} {a} {b}" for a, b in zip(crates, codes, strict=True)]
-        (project / f"part_{number:03}.txt").write_text("\n".join(lines))
+    write_parts(project, worker.calls)
     async with FakeServer(worker) as server:
         if isinstance(worker, Asked):
             worker.server = server

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from bench.clients import CLIENTS, folder_of, is_installed
+from bench.clients import CLIENTS, ROOT, folder_of, is_installed
 from tests.gateways import KEY, WIRES, Running, fake, in_loop, serving
 
 from perdure.settings import Settings
@@ -54,8 +54,8 @@ class Worker(FakeUpstream):
 
 
 @asynccontextmanager
-async def proxy(folder: Path, models: dict[str, str], port: int, guardrail: str) -> AsyncIterator[str]:
-    """The proxy, with these models at these addresses."""
+async def proxy(folder: Path, models: dict[str, str], port: int, guardrail: str, hook: str = "") -> AsyncIterator[str]:
+    """The proxy, with these models at these addresses, and a hook of Perdure's where its program is given."""
     config = {
         "model_list": [
             {
@@ -72,10 +72,13 @@ async def proxy(folder: Path, models: dict[str, str], port: int, guardrail: str)
         ],
         "router_settings": {"num_retries": 0},
         "general_settings": {"master_key": MASTER},
+        "litellm_settings": {"callbacks": "perdure_hook.hook"} if hook else {},
     }
+    (folder / "perdure_hook.py").write_text(hook)
     (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     command = [str(folder_of(LITELLM) / "bin/litellm"), "--config", str(folder / "config.yaml")]
     environ = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(folder), "NO_PROXY": "127.0.0.1"}
+    environ |= {"PYTHONPATH": str(ROOT / "src"), "PERDURE_HOME": str(folder / "home")}
     said = (folder / "said.txt").open("wb")
     process = await asyncio.create_subprocess_exec(
         *command, "--host", "127.0.0.1", "--port", str(port), env=environ, stdout=said, stderr=said, cwd=folder
@@ -96,6 +99,13 @@ async def proxy(folder: Path, models: dict[str, str], port: int, guardrail: str)
         process.terminate()
         await process.wait()
         said.close()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
 
 
 async def loop(url: str, key: str, model: str, **more: Any) -> list[dict[str, Any]]:
@@ -124,9 +134,7 @@ async def both(folder: Path, upstream: Worker) -> AsyncIterator[tuple[Running, s
     """The gateway and the proxy: `direct` leads to the fake, `through` to the gateway, and its route `proxy` back."""
     if not is_installed(LITELLM):
         pytest.skip("not installed: make clients installs it")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with fake(upstream) as server:
         upstream.server = server
         upstreams = {name: {"url": server.url} for name in WIRES} | {"proxy": {"url": f"http://127.0.0.1:{port}"}}
@@ -160,3 +168,21 @@ async def test_a_real_proxy_before_us_behind_us_and_with_us_as_its_guardrail(tmp
         said = await asked(url, MASTER, {**body, "guardrails": ["shorten"]})
         assert said["content"] == "QX-4711", "by way of the guardrail's own tool, and our /v1/retrieve"
         assert at.metric("perdure_requests_total", route="default", kind="compress", mode="view") >= CALLS - 2
+
+
+@in_loop
+async def test_a_real_proxy_with_our_hook_in_it(tmp_path: Path) -> None:
+    """LIB-4: 40 calls of each of two conversations at once in a window of 24,000, named or not, and no error."""
+    if not is_installed(LITELLM):
+        pytest.skip("not installed: make clients installs it")
+    upstream = Worker(rules=ModelRules(window_tokens=WINDOW), strict=False)
+    program = (
+        "from perdure.integrations.litellm import PerdureHook\n"
+        f"hook = PerdureHook('.', settings={{'window_tokens': {WINDOW}}})\n"
+    )
+    async with fake(upstream) as server, proxy(tmp_path, {"direct": server.url}, free_port(), "", program) as url:
+        upstream.server = server
+        named = {"litellm_session_id": "the parts"}
+        await asyncio.gather(loop(url, MASTER, "direct", **named), loop(url, MASTER, "direct", user="another"))
+    assert not upstream.statistics.violations and upstream.statistics.answered == 2 * CALLS
+    assert len(list((tmp_path / "home").glob("projects/*/*/journal.jsonl"))) == 2
