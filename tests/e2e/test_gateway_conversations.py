@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from tests.agents import until
@@ -244,3 +245,6 @@ async def test_other_apis_have_that_path_too(tmp_path: Path) -> None:
         server.routes["POST", "/v1/conversations"] = {"object": "conversation.response"}
         told: Any = await at.gpt().post("/conversations", body={"inputs": "hi", "model": "m"}, cast_to=object)
         assert told == {"object": "conversation.response"}
+        server.routes["GET", "/conversations/7"] = {"of": "somebody else's API"}
+        async with aiohttp.request("GET", f"{at.url}/conversations/7") as answer:
+            assert await answer.json() == {"of": "somebody else's API"}

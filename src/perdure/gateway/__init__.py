@@ -14,5 +14,8 @@ the request goes through as it came (REL-15).
     admission, quotas    who is let in when, and how much each tenant may use
     gateway, config      what outlives a request, and what it was told
     metrics, access      what it counts, and logs of each request
-    pages                what it shows
+    pages, reports       what it shows
+    stored, background, conversations
+                         what the Responses API would keep for its client
+    sockets              the Responses API over a WebSocket
 """

@@ -227,7 +227,7 @@ class GatewayApp:
     ) -> None:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
-        is_bare = path.startswith(("/responses", "/conversations"))  # of a client that was told no /v1
+        is_bare = path == "/responses" or path.startswith("/responses/")  # of a client that was told no /v1
         path = f"/v1{path}" if is_bare else path
         route = config.route(name)
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))

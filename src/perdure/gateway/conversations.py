@@ -27,7 +27,7 @@ from perdure.gateway.stored import StoredResponse, item_page, listed_items
 from perdure.transcript.response_items import item_kind, message_of_items
 
 MOST_ITEMS: Final = 20  # that may be added at a time
-_PATH = re.compile(r"(?:/openai)?/v1/conversations(?:/(?P<id>[^/]+)(?P<items>/items(?:/(?P<item>[^/]+))?)?)?\Z")
+_PATH = re.compile(r"(?:/openai)?(?:/v1)?/conversations(?:/(?P<id>[^/]+)(?P<items>/items(?:/(?P<item>[^/]+))?)?)?\Z")
 _OURS = re.compile(r"conv_[0-9a-f]{48}\Z")
 _OF_ONE = frozenset({"items", "metadata"})  # what a new conversation may be told; other APIs have this path, too
 
