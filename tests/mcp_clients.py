@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,21 @@ class McpPlace:
         server = project_server(load(self.env, cwd=self.project), self.project, **options).server
         async with Client(server, mode=mode, elicitation_callback=asked) as client:
             yield client
+
+
+@contextmanager
+def served(place: McpPlace, *words: str, token: str = "") -> Iterator[str]:
+    """`perdure mcp --http` in a process of its own; its address."""
+    command_line = [*PROGRAM, "--project", str(place.project), "--http", "127.0.0.1:0", "--json", *words]
+    env = place.env | ({"PERDURE_MCP_TOKEN": token} if token else {})
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert "Traceback" not in process.stderr.read()
 
 
 def found(output: str, name: str) -> list[Message]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -16,7 +11,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitRequestParams, ElicitResult
 from tests.commands import command
-from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, told
+from tests.mcp_clients import ERAS, McpPlace, found, in_loop, served, told
 
 pytestmark = pytest.mark.e2e
 
@@ -36,21 +31,6 @@ HEADERS = {
 @pytest.fixture
 def place(tmp_path: Path) -> McpPlace:
     return McpPlace(tmp_path)
-
-
-@contextmanager
-def served(place: McpPlace, *words: str, token: str = "") -> Iterator[str]:
-    """`perdure mcp --http` in a process of its own; its address."""
-    command_line = [*PROGRAM, "--project", str(place.project), "--http", "127.0.0.1:0", "--json", *words]
-    env = place.env | ({"PERDURE_MCP_TOKEN": token} if token else {})
-    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stdout is not None and process.stderr is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
-            assert "Traceback" not in process.stderr.read()
 
 
 @ERAS

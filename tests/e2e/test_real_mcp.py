@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.clients import CLIENTS, ClientHome, is_installed
-from tests.mcp_clients import PROGRAM, McpPlace, found
+from tests.mcp_clients import PROGRAM, McpPlace, found, served
 
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
@@ -77,17 +78,23 @@ async def check(answers: list[str], client: str, place: McpPlace) -> None:
 
 
 @pytest.mark.skipif(not is_installed(CLAUDE), reason="not installed: make clients ARGS=claude installs it")
-def test_claude_code_calls_its_tools(tmp_path: Path) -> None:
-    """MCP-1: added by its own command; found by its search for tools, and allowed by name."""
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_claude_code_calls_its_tools(tmp_path: Path, transport: str) -> None:
+    """MCP-1: added by its own command, with a token over HTTP; found by its search for tools, and allowed by name."""
     place = McpPlace(tmp_path)
 
     async def body() -> None:
         await place.session("one", *found(OUTPUT, "one"))
         model = AskingModel(tool_use("ToolSearch", {"query": f"select:{','.join(NAMES)}", "max_results": 5}))
-        async with FakeServer(model) as fake:
+        async with FakeServer(model) as fake, AsyncExitStack() as held:
             home = ClientHome(CLAUDE, tmp_path, fake.url)
             (tmp_path / "home").mkdir(exist_ok=True)
-            add = ["{bin}/claude", "mcp", "add", "perdure", "-e", f"PERDURE_HOME={place.home}", "--", *PROGRAM]
+            if transport == "stdio":
+                how = ["perdure", "-e", f"PERDURE_HOME={place.home}", "--", *PROGRAM]
+            else:
+                url = held.enter_context(served(place, token="a-token"))
+                how = ["--transport", "http", "perdure", url, "--header", "Authorization: Bearer a-token"]
+            add = ["{bin}/claude", "mcp", "add", *how]
             assert "Added" in await home.run(add)
             assert "Connected" in await home.run(["{bin}/claude", "mcp", "list"])
             told = await home.run(["{bin}/claude", "-p", "Find it.", "--allowedTools", "mcp__perdure"])
