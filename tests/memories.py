@@ -11,7 +11,8 @@ from tests.services import serve
 from perdure import Message, Settings
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink
-from perdure.engine.remember import GuardedMemory, MemoryAccess, MemoryMount
+from perdure.engine.guarded_memory import GuardedMemory
+from perdure.engine.remember import MemoryAccess, MemoryMount
 from perdure.engine.session import LiveSession
 from perdure.engine.tools import MemoryToolResult, memory_tool
 from perdure.memory.changes import Stamp

@@ -15,7 +15,7 @@ from perdure.cli.compact import said_before
 from perdure.context.provenance import origin_of
 from perdure.context.view import project
 from perdure.engine.consolidate import ConsolidationResult, Consolidator
-from perdure.engine.remember import GuardedMemory
+from perdure.engine.guarded_memory import GuardedMemory
 from perdure.logs.detect import read_recordings
 from perdure.memory.changes import Stamp
 from perdure.memory.index_file import IndexLimits

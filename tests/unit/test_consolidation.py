@@ -16,7 +16,7 @@ from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink, NullSink
 from perdure.engine.consolidate import ConsolidationResult, Consolidator
-from perdure.engine.remember import GuardedMemory
+from perdure.engine.guarded_memory import GuardedMemory
 from perdure.errors import FolderBusy, MemoryChanged
 from perdure.events import MemoryConsolidated
 from perdure.memory.changes import DeleteMemory, MemoryBatch, SaveMemory, Stamp, diff

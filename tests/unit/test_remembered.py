@@ -8,7 +8,8 @@ import pytest
 from tests.memories import HAND, Desk, played
 from tests.services import serve
 
-from perdure.engine.remember import NAME, UserMemoryRequests, approve
+from perdure.engine.guarded_memory import approve
+from perdure.engine.remember import NAME, UserMemoryRequests
 from perdure.engine.turn import run_turn
 from perdure.events import MemoryAsked
 from perdure.testing import ScriptedModel
@@ -107,20 +108,20 @@ def test_the_index_follows_an_approval() -> None:
         await talk.say("Remember that I like tea.")
         await talk.say("Remember that Anna reviews.")
         for one in await desk.store.pending():
-            await approve(mount, one)
+            await approve(mount.memory, one)
         lines = (await desk.text("MEMORY.md") or "").splitlines()
         assert sorted(lines) == ["- [Anna reviews](project_anna_reviews.md)", "- [I like tea](user_i_like_tea.md)"]
         assert {one.least for one in (await desk.store.provenance()).values()} == {"user"}
         await talk.say("Forget that Anna reviews")
         (one,) = await desk.store.pending()
-        await approve(mount, one)
+        await approve(mount.memory, one)
         assert await desk.text("MEMORY.md") == "- [I like tea](user_i_like_tea.md)\n"
         await desk.result("Bash", {"command": "ls"}, "x")
         await desk.memory("create", path="/memories/new.md", file_text="Something new.\n")
         text = "- [I like tea](user_i_like_tea.md)\n- [New](new.md) — the model's own line\n"
         await desk.memory("insert", path="/memories/MEMORY.md", insert_line=1, insert_text=text.splitlines()[1])
         for one in await desk.store.pending():
-            await approve(mount, one)
+            await approve(mount.memory, one)
         assert await desk.text("MEMORY.md") == text
         assert (await desk.store.provenance())["MEMORY.md"].least == "tool"
 
@@ -164,8 +165,8 @@ def test_two_that_wait_are_both_approved_where_there_was_no_index() -> None:
         await talk.say("Remember that Anna reviews.")
         await talk.say("Remember that Anna reviews.")
         first, second = await desk.store.pending()
-        await approve(mount, second)
-        await approve(mount, first)
+        await approve(mount.memory, second)
+        await approve(mount.memory, first)
         lines = (await desk.text("MEMORY.md") or "").splitlines()
         assert sorted(lines) == ["- [Anna reviews](project_anna_reviews.md)", "- [I like tea](user_i_like_tea.md)"]
         await desk.store.undo(None, HAND)

@@ -78,7 +78,8 @@ class MemoryFolder:
         """The directory behind the gate."""
         from perdure.adapters.memory.directory import file_memories
         from perdure.adapters.sinks import NullSink
-        from perdure.engine.remember import GuardedMemory, MemoryMount
+        from perdure.engine.guarded_memory import GuardedMemory
+        from perdure.engine.remember import MemoryMount
 
         return MemoryMount("", GuardedMemory(file_memories(self.path, self.config.settings), NullSink(), "auto"))
 
@@ -430,7 +431,7 @@ def add(
     """Save a memory, with its line in the index."""
     import anyio
 
-    from perdure.engine.remember import over_limits, write_with_index
+    from perdure.engine.guarded_memory import over_limits, write_with_index
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import TYPES
     from perdure.memory.places import is_memory, refusal
@@ -480,7 +481,7 @@ def edit(
     """
     import anyio
 
-    from perdure.engine.remember import over_limits
+    from perdure.engine.guarded_memory import over_limits
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import INDEX, topic
     from perdure.memory.places import is_memory
@@ -550,7 +551,7 @@ def rm(
     """
     import anyio
 
-    from perdure.engine.remember import write_with_index
+    from perdure.engine.guarded_memory import write_with_index
     from perdure.memory.changes import DeleteMemory
 
     folder = memory_folder(directory, user)
@@ -729,7 +730,7 @@ def decide_proposal(one: MemoryProposal, decision: str, folder: MemoryFolder) ->
     """Approve or reject a change; one that can't be made any more stays, and says why."""
     import anyio
 
-    from perdure.engine.remember import approve
+    from perdure.engine.guarded_memory import approve
 
     store = folder.mount().memory.store
     row: dict[str, Any] = {"id": one.id, "file": one.change.name, "decision": decision, "outcome": "rejected"}
@@ -737,7 +738,7 @@ def decide_proposal(one: MemoryProposal, decision: str, folder: MemoryFolder) ->
         anyio.run(store.reject, one.id)
         return {**row, "said": "rejected"}
     try:
-        done = anyio.run(approve, folder.mount(), one)
+        done = anyio.run(approve, folder.mount().memory, one)
     except FileRefused as e:
         return {**row, "outcome": "refused", "said": f"still waits: {e}"}
     said = f"approved, and {done.outcome}"
@@ -857,7 +858,7 @@ async def _consolidated(config: Config, path: Path, dry_run: bool) -> Consolidat
     from perdure.adapters.memory.directory import file_memories
     from perdure.adapters.sinks import NullSink
     from perdure.engine.consolidate import Consolidator
-    from perdure.engine.remember import GuardedMemory
+    from perdure.engine.guarded_memory import GuardedMemory
     from perdure.memory.changes import Stamp
     from perdure.memory.index_file import IndexLimits
     from perdure.wiring import command_session, connect_models

@@ -18,7 +18,7 @@ from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE, JobModels, ask_job, background_models
 from perdure.engine.background import MAIN, answered
-from perdure.engine.remember import GuardedMemory
+from perdure.engine.guarded_memory import GuardedMemory
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, FolderBusy, MemoryChanged
 from perdure.events import MemoryConsolidated

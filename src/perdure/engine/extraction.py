@@ -18,18 +18,18 @@ from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork, tool_definitions
-from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
+from perdure.engine.guarded_memory import ExtractionCounts, GuardedMemory, new_memory, save_change, save_remark
 from perdure.engine.session import LiveSession
-from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
+from perdure.errors import FileRefused
 from perdure.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
-from perdure.memory.changes import TRUST, MemoryProposal, Origin, SaveMemory, Stamp, least_trusted
+from perdure.memory.changes import TRUST, Origin, SaveMemory, Stamp, least_trusted
 from perdure.memory.dates import day_of
 from perdure.memory.files import topic
 from perdure.memory.pace import UpdatePace, UpdateTriggers
 from perdure.memory.permits import BASH, EDIT, GLOB, GREP, WRITE, WRITES, MemoryPermit, answer_read
-from perdure.memory.remarks import Remark, kind_of, remarks
-from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
-from perdure.memory.save import file_names, is_known, memory_text, title_of
+from perdure.memory.remarks import kind_of, remarks
+from perdure.memory.retrieval import MemoryCard, MemoryQuery
+from perdure.memory.save import memory_text
 from perdure.memory.trust.labels import TrustLevel
 from perdure.ports.memory import MemorySearch, MemoryStore
 from perdure.ports.session import Model
@@ -189,16 +189,6 @@ class UserMessage:
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
 
 
-@dataclass(slots=True)
-class ExtractionCounts:
-    """What became of what was found."""
-
-    written: int = 0
-    proposed: int = 0
-    known: int = 0
-    refused: int = 0
-
-
 @dataclass(eq=False)
 class ExtractionKeeper(PacedKeeper):
     """The keeper of one session's memories. It reads the session and never changes it."""
@@ -322,7 +312,7 @@ class ExtractionKeeper(PacedKeeper):
             change, origin = await anyio.to_thread.run_sync(_vouched, draft, judge)
             if not change.name:
                 change = await new_memory(self.memory.store, change.text)
-            await _save(self.memory, change, self._stamp(message, origin), tally)
+            await save_change(self.memory, change, self._stamp(message, origin), tally)
         return fork.upto
 
     async def _judge(self, view: ContextView, upto: int) -> Callable[[str, str | None], Origin]:
@@ -349,42 +339,6 @@ class ExtractionKeeper(PacedKeeper):
 
     def _stamp(self, message: str, origin: Origin) -> Stamp:
         return Stamp(origin=origin, at=self._now, session=self.session.id, message=message)
-
-
-async def save_remark(
-    memory: GuardedMemory, search: MemorySearch, remark: Remark, stamp: Stamp, tally: ExtractionCounts
-) -> None:
-    """Save what a person said, unless a memory says so already, or one that waits for a person's decision."""
-    found = await search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=stamp.at))
-    near = await search.read(tuple(one.card.file for one in found.chosen))
-    text = memory_text(type=remark.type, body=remark.body)
-    own = await memory.store.read(next(file_names(remark.type, title_of(remark.text))))
-    if own is not None:  # the search may not have seen yet what was saved a moment ago
-        near = (*near, topic(own.name, own.text))
-    for proposal in await memory.store.pending():  # what waits for a person isn't proposed again
-        near = (*near, *(topic(one.name, one.text) for one in proposal.edits if isinstance(one, SaveMemory)))
-    if any(is_known(remark.text, one) for one in near):
-        tally.known += 1
-        return
-    await _save(memory, await new_memory(memory.store, text), stamp, tally)
-
-
-async def _save(memory: GuardedMemory, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
-    """A memory and its line in the index, as one change; what waits already isn't proposed again."""
-    waiting = {one.id for one in await memory.store.pending()}
-    try:
-        done = await write_with_index(memory, stamp, change)
-    except MemoryRefused:
-        tally.refused += 1  # the gate said which rule it broke
-        return
-    except MemoryChanged:
-        raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
-    if isinstance(done, MemoryProposal):
-        tally.proposed += done.id not in waiting
-        tally.known += done.id in waiting
-    else:
-        tally.written += done.outcome != "unchanged"
-        tally.known += done.outcome == "unchanged"
 
 
 def _vouched(change: SaveMemory, judge: Callable[[str, str | None], Origin]) -> tuple[SaveMemory, Origin]:

@@ -1,44 +1,34 @@
-"""Changing the memory: which directories there are, through the gate, and on the person's own word (MEM-1, MEM-7,
-MEM-8, MEM-10).
-"""
+"""Which memories an agent may change, on whose word, and what a person asks for (MEM-1, MEM-7, MEM-10)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from perdure import prompts
 from perdure.context.provenance import MEMORY_ROOT, origin_of
 from perdure.context.reminders import prepend_context
+from perdure.engine.guarded_memory import GuardedMemory, new_memory, over_limits, write_with_index
 from perdure.engine.memory_recall import last_said, user_text
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession
-from perdure.errors import MemoryChanged, MemoryRefused, PerdureError
-from perdure.events import MemoryAsked, MemoryBlocked, MemoryProposed, MemoryWritten
+from perdure.errors import PerdureError
+from perdure.events import MemoryAsked
 from perdure.memory.changes import (
     Change,
     DeleteMemory,
-    MemoryBatch,
     MemoryProposal,
-    Mode,
     Origin,
     SaveMemory,
     Stamp,
     WriteResult,
     least_trusted,
 )
-from perdure.memory.files import INDEX, topic
-from perdure.memory.index_file import IndexLimits, too_large
+from perdure.memory.files import topic
 from perdure.memory.places import AllowedDirectory, MemoryRights, Right, is_memory, name_for_people, refusal
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
-from perdure.memory.save import file_names, index_of, memory_text, title_of, with_line, without_line
+from perdure.memory.save import memory_text, title_of
 from perdure.memory.tool_texts import MemoryToolError
-from perdure.memory.trust.gate import decide_change
-from perdure.ports.memory import MemoryStore
-from perdure.ports.session import Sink
-from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, spoken
 
 _KEPT = (f"{MEMORY_ROOT}/user/", f"{MEMORY_ROOT}/agent/")  # for other directories: closed where these aren't open
@@ -133,38 +123,9 @@ def memory_access(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedMemory:
-    """A memory directory with the gate before it. `mode` is the setting `memory_mode`."""
-
-    store: MemoryStore
-    sink: Sink
-    mode: Mode
-
-    async def change(self, change: Change, stamp: Stamp) -> WriteResult | MemoryProposal:
-        """Make a change, or put it into the inbox. `MemoryRefused` names the rule that it breaks, in one line.
-
-        A `WriteResult` with the outcome `conflict` was kept beside: whoever asked has to be told.
-        """
-        action = str(change.__struct_config__.tag)
-        found = decide_change(change, stamp, self.mode)
-        if found.act == "refuse":
-            self.sink.emit(MemoryBlocked(action, stamp.origin, found.rule))
-            raise MemoryRefused(found.why, rule=found.rule)
-        if found.act == "inbox":
-            proposal = await self.store.propose(change, stamp, found.why)
-            self.sink.emit(MemoryProposed(action, stamp.origin, found.rule))
-            return proposal
-        written = await self.store.write(change, stamp, mode=self.mode if stamp.by == "agent" else "by hand")
-        self.sink.emit(MemoryWritten(action, written.outcome, stamp.origin, self.mode))
-        return written
-
-
 NAME = "remembered"
 MOST_MEANT = 3  # more memories than this can't all be meant by one sentence
 MOST_FILES = 5_000
-_TRIES = 3  # somebody may change the index while we write
-FileEdit = SaveMemory | DeleteMemory
 MemoryPath = Callable[[str], str]  # how a memory is named: by its path for the model, by its file for a person
 ToldLine = Callable[[MemoryPath], str]
 
@@ -211,102 +172,6 @@ class UserMemoryRequests:
 def _writable(session: LiveSession) -> MemoryMount | None:
     mounts = session.services.memories.mounts if session.services.memories is not None else ()
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
-
-
-async def new_memory(store: MemoryStore, text: str) -> SaveMemory:
-    """A memory under a name of ours that is free: its type and words of its title, and a number if need be.
-
-    Where that is the text of the first that has such a name, its `base` says so: it was saved before.
-    """
-    about = topic("", text)
-    for name in file_names(about.type or "project", about.name):
-        there = await store.read(name)
-        if there is None or there.text == text:
-            return SaveMemory(name=name, text=text, base=None if there is None else text)
-    raise AssertionError("there is always another number")
-
-
-async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEdit) -> WriteResult | MemoryProposal:
-    """Make changes and what they mean for the index as one: one review, one undo (MEM-2, MEM-8).
-
-    A new memory gets its line, and one that is about something else by now a new one; one that is gone has none. What
-    waits for a person already isn't proposed again: the proposal that waits is the answer.
-
-    Raises:
-        MemoryRefused: The gate doesn't let it through.
-        MemoryChanged: Somebody else keeps changing the same files.
-    """
-    for proposal in await memory.store.pending():
-        if all(change in proposal.edits for change in changes):
-            return proposal
-    for left in reversed(range(_TRIES)):
-        lines = await _index_changes(memory, changes)
-        every = (*changes, *lines)
-        whole = MemoryBatch(name=changes[0].name, changes=every) if len(every) > 1 else changes[0]
-        try:
-            return await memory.change(whole, stamp)
-        except MemoryChanged:
-            if not left:
-                raise
-    raise AssertionError("the last try raised")
-
-
-async def _index_changes(memory: GuardedMemory, changes: Iterable[FileEdit]) -> list[SaveMemory]:
-    """What has to become of indexes when these changes are made."""
-    before: dict[str, str | None] = {}
-    after: dict[str, str] = {}
-
-    async def index(name: str) -> str | None:
-        if name not in before:
-            read = await memory.store.read(name)
-            before[name] = None if read is None else read.text
-        return after.get(name, before[name])
-
-    for change in changes:
-        if not is_memory(change.name):
-            continue
-        own, _ = index_of(change.name, has_own=True)
-        has_own = await index(own) is not None
-        if isinstance(change, SaveMemory):
-            now = topic(change.name, change.text)
-            was = topic(change.name, change.base) if change.base is not None else None
-            if was is None or (was.name, was.description) != (now.name, now.description):
-                at, file = index_of(change.name, has_own=has_own)
-                after[at] = with_line(await index(at) or "", file, now)
-        else:
-            for at, file in {index_of(change.name, has_own=True), index_of(change.name, has_own=False)}:
-                if (text := await index(at)) is not None:
-                    after[at] = without_line(text, file)
-    return [
-        SaveMemory(name=name, text=text, base=before[name] or "")
-        for name, text in after.items()
-        if text != (before[name] or "")
-    ]
-
-
-async def approve(mount: MemoryMount, proposal: MemoryProposal) -> WriteResult:
-    """Make a change that waited, and have the index follow, unless a change of the index waits for that itself.
-
-    A person's hand lets it through; whose word it is stays as it was (MEM-10).
-    """
-    store, change = mount.memory.store, proposal.change
-    done = await store.approve(proposal.id)
-    others = [one.change for one in await store.pending()]
-    leaf = change.name.rpartition("/")[2]
-    waits = any(isinstance(one, SaveMemory) and one.name.endswith(INDEX) and f"({leaf})" in one.text for one in others)
-    is_new = isinstance(change, SaveMemory) and change.base is None and done.outcome == "written"
-    if not waits and isinstance(change, FileEdit) and (is_new or isinstance(change, DeleteMemory)):
-        stamp = msgspec.structs.replace(proposal.stamp, by="user")
-        for line in await _index_changes(mount.memory, (change,)):
-            if not (is_new and f"({leaf})" in (line.base or "")):  # its writer may have given it a line
-                await mount.memory.change(line, stamp)
-    return done
-
-
-async def over_limits(store: MemoryStore, settings: Settings, index: str = INDEX, *, path: str = "") -> str | None:
-    """What a writer is told when an index is too large by now, under the path that they know it by (MEM-2)."""
-    read = await store.read(index)
-    return None if read is None else too_large(read.text, IndexLimits.of(settings), name=path or index)
 
 
 async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, ToldLine]:

@@ -14,7 +14,8 @@ from perdure import prompts
 from perdure.compaction.plan import is_too_early
 from perdure.context.provenance import MEMORY_TOOL
 from perdure.context.state import REQUESTED, RequestedCompaction
-from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath, over_limits
+from perdure.engine.guarded_memory import over_limits
+from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath
 from perdure.engine.session import LiveSession
 from perdure.errors import (
     FileMissing,

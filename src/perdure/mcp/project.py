@@ -17,7 +17,8 @@ from perdure.adapters.journal.search import StoreArchive
 from perdure.adapters.journal.store import slug_of
 from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.provenance import MEMORY_ROOT
-from perdure.engine.remember import MemoryMount, MountedPath, approve, new_memory, over_limits, write_with_index
+from perdure.engine.guarded_memory import approve, new_memory, over_limits, write_with_index
+from perdure.engine.remember import MemoryMount, MountedPath
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, SessionNotFound
 from perdure.mcp.client_logs import ClientLogs, OnProgress

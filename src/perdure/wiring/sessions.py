@@ -33,10 +33,11 @@ from perdure.engine.background import RetentionKeeper, VerificationKeeper
 from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
+from perdure.engine.guarded_memory import GuardedMemory
 from perdure.engine.instructions import with_instructions
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
-from perdure.engine.remember import GuardedMemory, MemoryAccess, UserMemoryRequests, memory_access
+from perdure.engine.remember import MemoryAccess, UserMemoryRequests, memory_access
 from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired

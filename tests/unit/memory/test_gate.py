@@ -7,7 +7,7 @@ import pytest
 
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink
-from perdure.engine.remember import GuardedMemory
+from perdure.engine.guarded_memory import GuardedMemory
 from perdure.errors import MemoryRefused
 from perdure.events import MemoryBlocked, MemoryProposed, MemoryWritten
 from perdure.memory.changes import (
