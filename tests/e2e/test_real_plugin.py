@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from bench.clients import CLIENTS, ClientHome, RealClient, Worker, is_installed
 
 from perdure.plugin.build import SELECTOR, build_plugin
 from perdure.plugin.record import PART_CHARS
-from perdure.testing import FakeServer
+from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
+from perdure.testing.request import DecodedRequest
 
 CLAUDE_CODE = next(client for client in CLIENTS if client.name == "claude-code")
 CODEX = next(client for client in CLIENTS if client.name == "codex, defaults")
 WINDOW = 400_000
-MARK = "<perdure-record>"
+MARK = "<perdure-record"
 PROMPT = "Read all parts; the limit is 4711, and never touch generated.py."
 
 pytestmark = pytest.mark.e2e
@@ -58,6 +60,22 @@ class PluginHome(ClientHome):
         return told
 
 
+class RecallingWorker(Worker):
+    """Goes on, behind a compaction, by asking for what the record names first: what the user said."""
+
+    recalls = 0  # how many of its calls for that were made
+    tool = "mcp__plugin_perdure_perdure__recall"
+
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+        named = re.search(r"…([0-9a-f]{8}): Read all parts", str(request.messages))
+        if named is None or self.recalls == 2 or len(request.tools) < 5:
+            return super().reply_to(request)
+        self.recalls += 1
+        if self.recalls == 1:
+            return say("I load it.", tool_use("ToolSearch", {"query": f"select:{self.tool}", "max_results": 1}))
+        return say("I ask for it.", tool_use(self.tool, {"id": f"…{named[1]}"}))
+
+
 def texts_of(request: dict[str, Any]) -> Iterator[str]:
     """The texts of a request's messages."""
     for message in request["messages"]:
@@ -70,7 +88,7 @@ def test_claude_code_gets_the_record_after_its_compaction(tmp_path: Path) -> Non
     """PLG-1: installed and removed by its own commands; the next request behind a compaction has the record."""
 
     async def body() -> None:
-        worker = Worker(5, WINDOW)
+        worker = RecallingWorker(5, WINDOW)
         async with FakeServer(worker) as fake:
             home = PluginHome(CLAUDE_CODE, tmp_path, fake.url)
             assert "Validation passed" in await home.run(["{bin}/claude", "plugin", "validate", str(home.marketplace)])
@@ -78,30 +96,36 @@ def test_claude_code_gets_the_record_after_its_compaction(tmp_path: Path) -> Non
             (listed,) = json.loads(await home.run(["{bin}/claude", "plugin", "list", "--json"]))
             assert listed["id"] == SELECTOR and listed["enabled"]
 
-            options = ("--allowedTools", "Bash")
+            options = ("--allowedTools", "Bash,mcp__plugin_perdure_perdure")
             await home.run(["{bin}/claude", "-p", PROMPT, *options])
             await home.run(["{bin}/claude", "-p", "/compact", "--continue", *options])
             worker.calls, behind = 8, len(fake.received)
             assert "I am done" in await home.run(["{bin}/claude", "-p", "Read on.", "--continue", *options])
             asked = [json.loads(one.body) for one in fake.received[behind:] if one.body]
             request = next(one for one in asked if "Read on." in "".join(texts_of(one)))
-            (given,) = [text for text in texts_of(request) if MARK in text]
-            record = given[given.index(MARK) : given.index("</perdure-record>")]
-            assert PROMPT in record and "cat part_004.txt" in record and len(record) <= PART_CHARS
+            given = "\n".join(text for text in texts_of(request) if MARK in text)
+            parts = [MARK + part for part in given.split(MARK)[1:]]
+            assert PROMPT in given and "cat part_004.txt" in given and len(parts) == 2
+            assert all(len(part[: part.index("</perdure-record>")]) <= PART_CHARS for part in parts)
             head = home.head(".claude/plugins/data/perdure-perdure")
             assert head["boundaries"] == 1 and head["is_given"]
             assert not worker.statistics.violations and not worker.statistics.refused
+            (log,) = (home.home / ".claude/projects").rglob("*.jsonl")
+            results = [line for line in log.read_text().splitlines() if "tool_result" in line]
+            (recalled,) = [line for line in results if "message of the user" in line]
+            assert worker.recalls == 2 and PROMPT in recalled
 
             await home.run(["{bin}/claude", "plugin", "uninstall", SELECTOR])
             await home.run(["{bin}/claude", "plugin", "marketplace", "remove", "perdure"])
-            # What it writes of sessions and servers, and its copy of the plugin, which it sweeps later.
-            own = (
+            # What it writes of sessions and servers, its copy of the plugin, which it sweeps later, and what is ours.
+            own = [
                 ".claude/projects/",
                 ".cache/",
                 ".claude/mcp-needs-auth-cache.json",
                 ".claude/plugins/cache/perdure/",
-            )
-            assert not {name for name in home.mentions() if not name.startswith(own)}
+            ]
+            own.append(".perdure/")
+            assert not {name for name in home.mentions() if not name.startswith(tuple(own))}
 
     asyncio.run(body())
 
@@ -130,9 +154,11 @@ def test_codex_gets_the_record_after_its_compaction(tmp_path: Path) -> None:
             entries = [json.loads(line) for line in rollout.read_bytes().splitlines()]
             boundary = next(n for n, entry in enumerate(entries) if entry["type"] == "compacted")
             given = [entry["payload"] for entry in entries[boundary:] if is_record(entry)]
-            record = given[0]["content"][0]["text"]
-            assert record.startswith(MARK) and PROMPT in record and "cat part_000.txt" in record
-            assert record.endswith("</perdure-record>") and len(record.encode()) <= PART_CHARS
+            parts = [part["text"] for item in given for part in item["content"] if MARK in part["text"]][:2]
+            assert PROMPT in "".join(parts) and "cat part_000.txt" in "".join(parts)
+            for part in parts:
+                assert part.startswith(MARK) and part.endswith("</perdure-record>")
+                assert len(part.encode()) <= PART_CHARS
             assert not [entry for entry in entries[:boundary] if is_record(entry)]
 
             await home.run(["{bin}/codex", "plugin", "remove", SELECTOR])

@@ -115,14 +115,17 @@ def test_the_words_before_a_compaction_are_known_behind_it(folder: Path, log: Cl
 
 
 def test_records_of_ours_are_no_source(folder: Path, log: ClaudeCodeLog) -> None:
-    """PLG-1, CMP-13: what the plugin gave the model stands in the log, and isn't read back as something said."""
+    """PLG-1, CMP-13: neither what the plugin gave the model nor what the client lists is read as something said."""
     work(log, 1)
     with open_carried(str(folder), str(log.path)) as carried:
         carried.read_on()
         given = in_parts(record(carried, 2_000))
     before = plain(read_on(folder, log))
     log.context("\n".join(given))
+    log.entry("attachment", attachment={"type": "skill_listing", "content": "- deploy: Ships /srv/app/deploy.py."})
     assert plain(read_on(folder, log)) == before
+    log.context("The branch is release_42.")
+    assert plain(read_on(folder, log)) != before
 
 
 def test_a_log_that_was_replaced_is_read_anew(folder: Path, log: ClaudeCodeLog) -> None:
@@ -232,6 +235,7 @@ def test_a_record_is_given_where_one_is_missing(tmp_path: Path, log: ClaudeCodeL
     assert started("resume") == "" == started("startup")
     log.compact()
     assert "module_01" in json.loads(started("resume"))["hookSpecificOutput"]["additionalContext"]
+    log.user("Go on.")
     assert started("resume") == ""
     work(log, 2)
     assert "module_02" in started("compact")
@@ -239,6 +243,24 @@ def test_a_record_is_given_where_one_is_missing(tmp_path: Path, log: ClaudeCodeL
     assert started("resume") == ""
     with open_carried(session_folder(data, SESSION), str(log.path)) as carried:
         assert carried.head.boundaries == 2 and not is_missing(carried)
+
+
+@pytest.mark.parametrize("source", ["compact", "resume"])
+def test_several_hooks_give_one_record(tmp_path: Path, log: ClaudeCodeLog, source: str) -> None:
+    """PLG-1: a client takes so much of a hook, so each gives its part, whichever comes first."""
+    data = str(tmp_path / "data")
+    for turn in range(300):
+        work(log, turn)
+    log.compact()
+    os.makedirs(session_folder(data, SESSION))
+    read_on(Path(session_folder(data, SESSION)), log)
+    given = {"session_id": SESSION, "transcript_path": str(log.path), "cwd": "/srv/app", "source": source}
+    about = {**given, "hook_event_name": "SessionStart"}
+    said = {part: answer(about, data, part, 3) for part in (2, 3, 1)}
+    parts = [json.loads(said[part])["hookSpecificOutput"]["additionalContext"] for part in (1, 2, 3)]
+    assert [part.partition("\n")[0] for part in parts] == [f'<perdure-record part="{n} of 3">' for n in (1, 2, 3)]
+    assert all(PART_CHARS * 0.8 < len(part) <= PART_CHARS for part in parts[:2])
+    assert answer(about, data, 1, 1) and not answer(about, data, 2, 1)
 
 
 @pytest.mark.parametrize("session", ["../../etc", "a/b", "", "x" * 300, "\udcff"])

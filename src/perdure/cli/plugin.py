@@ -17,13 +17,15 @@ app = family(
     "perdure plugin build ~/perdure-plugin",
     "perdure plugin record ~/.claude/projects/-srv-app/0b1c2d.jsonl",
 )
-RECORD_TOKENS = 2_500
 
 
 @app.command(epilog=examples("perdure plugin build ~/perdure-plugin"))
 def build(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; what isn't the plugin's stays.")],
     *,
+    parts: Annotated[
+        int, typer.Option(metavar="N", min=1, max=6, help="How long the record may be: N times 9,900 characters.")
+    ] = 2,
     json: Json = False,
 ) -> None:
     """Build the folder that plugin commands install.
@@ -34,7 +36,7 @@ def build(
     from perdure.plugin.build import SELECTOR, build_plugin
 
     folder = folder.expanduser().absolute()
-    written = build_plugin(folder)
+    written = build_plugin(folder, parts)
     if json:
         out_json({"folder": str(folder), "plugin": SELECTOR, "written": written})
     else:
@@ -45,7 +47,9 @@ def build(
 def record(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="A log of Claude Code or Codex.")],
     *,
-    tokens: Annotated[str, typer.Option(metavar="N", help="The most that it may have.")] = str(RECORD_TOKENS),
+    tokens: Annotated[
+        str | None, typer.Option(metavar="N", help="The most that it may have; without it, as much as the plugin's.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the record of a whole log.
@@ -54,11 +58,13 @@ def record(
     that is. Nothing is changed.
     """
     from perdure.adapters.config import UnusableValue, parse_setting
+    from perdure.plugin.build import PARTS
     from perdure.plugin.carried import open_carried
     from perdure.plugin.record import record as record_of
+    from perdure.plugin.record import tokens_of
 
     try:
-        budget = int(parse_setting("summary_budget_tokens", tokens, 0))
+        budget = tokens_of(PARTS) if tokens is None else int(parse_setting("summary_budget_tokens", tokens, 0))
     except UnusableValue as e:
         raise BadSetting(f"--tokens {tokens}: {e}") from None
     log = log.expanduser().absolute()

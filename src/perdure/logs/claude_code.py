@@ -30,7 +30,7 @@ from perdure.logs.recording import (
     Recording,
     Step,
 )
-from perdure.transcript.blocks import Block, encode, text_block
+from perdure.transcript.blocks import Block, Text, encode, text_block
 from perdure.transcript.messages import Message, MessageId, Origin, ResponseId, ToolUseId, Usage, content_of
 
 Data = dict[str, Any]
@@ -196,6 +196,22 @@ def _status(data: Data) -> str:
     return _titled("A background task reports", " ".join(word for word in words if word))
 
 
+# What the program lists by itself, and lists again behind a compaction: nothing that was said or found.
+_SKILLS, _AGENTS, _TOOLS, _SERVERS = _LISTS = (
+    "Skills that can be used",
+    "Kinds of agents that can be called",
+    "Tools that can be loaded",
+    "Instructions of MCP servers",
+)
+
+
+def is_listing(message: Message) -> bool:
+    """Whether a message is a list that the program shows by itself."""
+    first = message.blocks[0].value if message.origin == "reminder" else None
+    return isinstance(first, Text) and first.text.startswith(_LISTED)
+
+
+_LISTED = tuple(f"<system-reminder>\n{lead}:" for lead in _LISTS)
 _TELL: Final[dict[str, Callable[[Data], str]]] = {
     "file": _field("The user attached {}", "content"),
     "new_file": _field("The user attached {}", "content"),
@@ -218,11 +234,11 @@ _TELL: Final[dict[str, Callable[[Data], str]]] = {
     "todo": _todos,
     "todo_reminder": _todos,
     "task_reminder": _todos,
-    "skill_listing": _field("Skills that can be used", "content"),
+    "skill_listing": _field(_SKILLS, "content"),
     "dynamic_skill": _field("Skills found in {}", "skillNames"),
-    "agent_listing_delta": _delta("Kinds of agents that can be called", "addedLines"),
-    "deferred_tools_delta": _delta("Tools that can be loaded", "addedLines"),
-    "mcp_instructions_delta": _delta("Instructions of MCP servers", "addedBlocks"),
+    "agent_listing_delta": _delta(_AGENTS, "addedLines"),
+    "deferred_tools_delta": _delta(_TOOLS, "addedLines"),
+    "mcp_instructions_delta": _delta(_SERVERS, "addedBlocks"),
     "mcp_resource": _field("The MCP resource {}", "content"),
     "hook_additional_context": lambda d: _titled(f"Hook {d.get('hookName', '')} added", _text(d.get("content"))),
     "hook_success": _hook_success,

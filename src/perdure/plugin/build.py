@@ -17,6 +17,8 @@ from perdure import __version__
 
 NAME: Final = "perdure"
 SELECTOR: Final = f"{NAME}@{NAME}"  # as the clients' commands call the plugin: PLUGIN@MARKETPLACE
+PARTS: Final = 2  # of the record: 20,000 characters, of which each hook may give half
+MOST_PARTS: Final = 6
 _TIMEOUT_SECONDS = 5
 _ABOUT = "Keeps a record of what was said and done, and hands it to the model after a compaction."
 _README = """# Perdure for coding agents
@@ -68,17 +70,18 @@ def line_command() -> str:
     return shlex.join(python_command("perdure.plugin", "statusline"))
 
 
-def plugin_files() -> dict[str, str]:
-    """The files of the folder, by their paths in it."""
+def plugin_files(parts: int = PARTS) -> dict[str, str]:
+    """The files of the folder, by their paths in it. `parts`: how many hooks give the record."""
 
     def plain(value: object) -> str:
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
-    def hook(*more: str) -> list[object]:
-        return [{"hooks": [{"type": "command", "command": hook_command(*more), "timeout": _TIMEOUT_SECONDS}]}]
+    def hooks(*commands: str) -> list[object]:
+        return [{"hooks": [{"type": "command", "command": one, "timeout": _TIMEOUT_SECONDS} for one in commands]}]
 
+    asked = {"SessionStart": hooks(*(hook_command(str(one), str(parts)) for one in range(1, parts + 1)))}
+    asked |= {event: hooks(hook_command()) for event in ("PreCompact", "PostToolUse", "SessionEnd")}
     owner = {"name": "Perdure"}
-    events = ("SessionStart", "PreCompact", "PostToolUse", "SessionEnd")
     server, *arguments = python_command("perdure", "mcp", "--logs")
     own = f"{NAME}/"
     return {
@@ -93,21 +96,21 @@ def plugin_files() -> dict[str, str]:
         f"{own}.claude-plugin/plugin.json": plain(
             {"name": NAME, "version": __version__, "description": _ABOUT, "author": owner, "license": "Apache-2.0"}
         ),
-        f"{own}hooks/hooks.json": plain({"hooks": {event: hook() for event in events}}),
+        f"{own}hooks/hooks.json": plain({"hooks": asked}),
         f"{own}.mcp.json": plain({"mcpServers": {NAME: {"command": server, "args": arguments}}}),
         f"{own}skills/recall/SKILL.md": _SKILL.format(command=shlex.join(python_command("perdure"))),
         f"{own}README.md": _README,
     }
 
 
-def build_plugin(folder: Path) -> list[str]:
+def build_plugin(folder: Path, parts: int = PARTS) -> list[str]:
     """Write the folder; files that are the same stay untouched. Gives the paths that were written.
 
     Raises:
         OSError: It can't be written.
     """
     written = []
-    for name, text in plugin_files().items():
+    for name, text in plugin_files(parts).items():
         path = folder / name
         data = text.encode()
         if path.is_file() and path.read_bytes() == data:

@@ -1,8 +1,5 @@
 """A client's log as far as it was read, carried from one hook to the next (PLG-1).
 
-The state of a session is a line of JSON, which a hook in a hurry reads alone, and behind it the ledger's memory. It is
-replaced as a whole, so that a hook that is killed leaves the one before.
-
 A log is read in parts, each up to a place where no call is open. A compaction of the client's is a checkpoint: the
 memory is packed there (ADR 0008), and a rewind to what was said since starts again from it.
 """
@@ -15,48 +12,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_ledger
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
-from perdure.logs.claude_code import MainChain
+from perdure.logs.claude_code import MainChain, is_listing
 from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Step
-from perdure.plugin.hook import STATE
+from perdure.plugin.state import MARK, StateHead, read_state, write_state
 from perdure.transcript.messages import Message
 
-VERSION: Final = 1
-MARK: Final = "<perdure-record"  # how a record of ours begins: what stands in the log of it is no source
 PART_BYTES: Final = 128 * 1024  # of a log, read at once
 MOST_LINE_BYTES: Final = 16 * 1024 * 1024  # a longer line is passed over
 MOST_OPEN_BYTES: Final = 1024 * 1024  # behind a call that stays open; then it is taken for one that nobody answered
-MOST_MEMORY_CHARS: Final = 2_000_000  # between two boundaries; then the memory is packed all the same
-_SEAM_BYTES = 64  # in front of where reading goes on: whether it is still the same log
+MOST_MEMORY_CHARS: Final = 1_200_000  # between two boundaries; then the memory is packed all the same
 _BOUNDARIES = {"claude-code": b'"subtype":"compact_boundary"', "codex": b'"type":"compacted"'}
 
-Client = Literal["claude-code", "codex"]
 
-
-class Head(msgspec.Struct, omit_defaults=True):
-    """How far a log was read, in bytes from its beginning, and what was given and kept of it.
-
-    `is_given`: the model was given a record for the last boundary; `is_due`: for one that the log doesn't show yet.
-    """
-
-    version: int = VERSION
-    log: str = ""
-    client: Client = "claude-code"
-    offset: int = 0
-    line: int = 1
-    boundaries: int = 0
-    is_given: bool = False
-    is_due: bool = False
-    remembered: float = 0.0
-    seam: str = ""
-
-
-class Body(msgspec.Struct):
+class CarriedBody(msgspec.Struct):
     """What was read. The checkpoint is the memory at the last boundary; `skips` are parts that were rewound."""
 
     memory: LedgerMemory = msgspec.field(default_factory=LedgerMemory)
@@ -68,7 +42,7 @@ class Body(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Part:
+class LogPart:
     """A part of a log; `is_closed`: nothing behind it answers what is open in it, as a boundary or a rewind follows."""
 
     start: int
@@ -89,8 +63,8 @@ class CarriedLog:
 
     folder: str
     fd: int
-    head: Head
-    body: Body
+    head: StateHead
+    body: CarriedBody
     size: int
     _saved: tuple[bytes, bytes] = (b"", b"")  # the state as it is on disk
     _encoded: bytes = field(default=b"", repr=False)  # the body, as long as it is what was read
@@ -98,9 +72,19 @@ class CarriedLog:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_on(self, until: float | None = None) -> None:
-        """Take in what came to the log, part by part, at least one; none is begun after `until` (monotonic seconds)."""
-        while self._read_part() and (until is None or time.monotonic() < until):
-            pass
+        """Take in what came to the log, part by part, at least one; none is begun after `until` (monotonic seconds).
+
+        With a time to keep, a checkpoint is made at the beginning or not at all: it takes as long as a long part.
+        """
+        is_free = True
+        while True:
+            if is_free and _size(self.body.memory) > MOST_MEMORY_CHARS:
+                self._checkpoint()
+            if not self._read_part(may_pack=is_free):
+                return
+            is_free = until is None
+            if until is not None and time.monotonic() >= until:
+                return
 
     def memory_now(self) -> tuple[LedgerMemory, int]:
         """The memory with the end of the log, and how many bytes in front of that were not read yet.
@@ -122,10 +106,12 @@ class CarriedLog:
             start = max(ends)
         return start
 
-    def _read_part(self) -> bool:
+    def _read_part(self, *, may_pack: bool) -> bool:
         """Take in the next part; False when nothing more can be settled."""
         start, size = self._next_start(), PART_BYTES
         while (part := self._part(start, size)).data:
+            if part.is_closed and not may_pack:
+                return False
             chain = self.body.chain.copy()
             steps = self._steps(part.data, chain)
             call = None if part.is_closed or len(part.data) >= MOST_OPEN_BYTES else _open_call(steps)
@@ -134,7 +120,7 @@ class CarriedLog:
                 return True
             place = part.place_of(call - self.head.line)
             if place > start:
-                part = Part(start, part.data[: place - start])
+                part = LogPart(start, part.data[: place - start])
                 chain = self.body.chain.copy()
                 self._take(part, self._steps(part.data, chain), chain)
                 return True
@@ -143,7 +129,7 @@ class CarriedLog:
             size *= 2
         return self._passed_over(start)
 
-    def _part(self, start: int, size: int) -> Part:
+    def _part(self, start: int, size: int) -> LogPart:
         """Whole lines from a place on, one at least if the log has it; nothing behind a boundary."""
         end = min([self.size, *(first for first, _ in self.body.skips if first > start)])
         data = b""
@@ -156,7 +142,7 @@ class CarriedLog:
         boundary = data.find(_BOUNDARIES[self.head.client])
         if boundary >= 0:
             data = data[: data.find(b"\n", boundary) + 1]
-        return Part(start, data, is_closed=boundary >= 0 or start + len(data) == end < self.size)
+        return LogPart(start, data, is_closed=boundary >= 0 or start + len(data) == end < self.size)
 
     def _passed_over(self, start: int) -> bool:
         """Go behind a line that is too long to be one; False when it isn't that, but the end."""
@@ -181,7 +167,7 @@ class CarriedLog:
             (recording,) = read_claude_code(data, "log", first_line=self.head.line, chain=chain)
         return recording.steps
 
-    def _take(self, part: Part, steps: Sequence[Step], chain: MainChain) -> None:
+    def _take(self, part: LogPart, steps: Sequence[Step], chain: MainChain) -> None:
         """Take in a part, whole."""
         self._encoded = b""
         messages = _messages(steps)
@@ -195,13 +181,16 @@ class CarriedLog:
         self.body.chain = chain
         self.head.offset = part.start + len(part.data)
         self.head.line += part.data.count(b"\n")
-        is_boundary = any(isinstance(step, LoggedCompaction) for step in steps)
-        if is_boundary:
+        if any(isinstance(step, LoggedCompaction) for step in steps):
             self.head.boundaries += 1
             self.head.is_given, self.head.is_due = self.head.is_due, False
-        if is_boundary or _size(self.body.memory) > MOST_MEMORY_CHARS:
-            packed = pack_ledger(self.body.memory)
-            self.body = Body(packed.memory(), MainChain(), packed.data, self.head.offset, self.head.line)
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Pack what is known here: nobody goes back behind it."""
+        self._encoded = b""
+        packed = pack_ledger(self.body.memory)
+        self.body = CarriedBody(packed.memory(), MainChain(), packed.data, self.head.offset, self.head.line)
 
     def _rewound(self, to: str, back: int) -> bool:
         """Start again from the checkpoint, without what was said between a message and the place of the rewind."""
@@ -216,7 +205,7 @@ class CarriedLog:
                 skips = [*self.body.skips, skip]
                 packed = PackedLedger(self.body.checkpoint)
                 first, line = self.body.checkpoint_offset, self.body.checkpoint_line
-                self.body = Body(packed.memory(), MainChain(), packed.data, first, line, skips)
+                self.body = CarriedBody(packed.memory(), MainChain(), packed.data, first, line, skips)
                 self.head.offset, self.head.line = first, line
                 return True
             at += max(1, data.rfind(b"\n") + 1)
@@ -225,17 +214,11 @@ class CarriedLog:
     # --- keeping ------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Replace the state, as a whole; nothing is written where nothing changed."""
-        self.head.seam = _seam(self.fd, self.head.offset)
+        """Replace the state, unless it is what was read."""
         state = (msgspec.json.encode(self.head), self._encode())
-        if state == self._saved:
-            return
-        temporary = os.path.join(self.folder, f"{STATE}.{os.getpid()}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(b"\n".join(state))
-        os.replace(temporary, os.path.join(self.folder, STATE))
-        self._saved = state
+        if state != self._saved:
+            write_state(self.folder, self.fd, self.head, state[1])
+            self._saved = (msgspec.json.encode(self.head), state[1])
 
     def _encode(self) -> bytes:
         self._encoded = self._encoded or _ENCODE(self.body)
@@ -243,11 +226,6 @@ class CarriedLog:
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-
-
-def _seam(fd: int, offset: int) -> str:
-    """What stands in front of the place where reading goes on: by it a log is known for the same."""
-    return os.pread(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES)).hex()
 
 
 def _size(memory: LedgerMemory) -> int:
@@ -262,20 +240,22 @@ def _open_call(steps: Sequence[Step]) -> int | None:
 
 
 def _messages(steps: Sequence[Step]) -> list[Message]:
-    """What was said, without what was rewound here, and without records of ours."""
+    """What was said, without what was rewound here, what the client lists by itself, and records of ours."""
     messages: list[Message] = []
     for step in steps:
         if isinstance(step, LoggedRewind):
             ids = [message.id for message in messages]
             if step.to in ids:
                 del messages[ids.index(step.to) + 1 :]
-        elif isinstance(step, RecordedMessage) and not step.logged_only and not _is_ours(step.message):
+        elif isinstance(step, RecordedMessage) and not (step.logged_only or _is_shown_again(step.message)):
             messages.append(step.message)
     return messages
 
 
-def _is_ours(message: Message) -> bool:
-    return message.origin in ("reminder", "system") and any(MARK.encode() in bytes(raw) for raw in message.content)
+def _is_shown_again(message: Message) -> bool:
+    if message.origin not in ("reminder", "system"):
+        return False
+    return is_listing(message) or any(MARK.encode() in bytes(raw) for raw in message.content)
 
 
 def _extracts(messages: Sequence[Message]) -> Iterator[LedgerExtract]:
@@ -295,21 +275,12 @@ def open_carried(folder: str, log: str) -> Iterator[CarriedLog]:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise OSError(f"{log}: not a regular file")
-        yield _carried(folder, log, fd, about.st_size)
+        head, body = read_state(folder, log, fd, about.st_size)
+        try:
+            known = msgspec.msgpack.decode(body, type=CarriedBody) if body else CarriedBody()
+        except msgspec.MsgspecError:  # a damaged state: the log tells everything again
+            head, body, known = StateHead(log=log, client=head.client, remembered=head.remembered), b"", CarriedBody()
+        saved = (msgspec.json.encode(head), body)
+        yield CarriedLog(folder, fd, head, known, about.st_size, saved, body)
     finally:
         os.close(fd)
-
-
-def _carried(folder: str, log: str, fd: int, size: int) -> CarriedLog:
-    try:
-        with open(os.path.join(folder, STATE), "rb") as file:
-            first, _, rest = file.read().partition(b"\n")
-        head = msgspec.json.decode(first, type=Head)
-        is_same = head.offset <= size and head.seam == _seam(fd, head.offset)
-        if (head.version, head.log) == (VERSION, log) and is_same:
-            return CarriedLog(folder, fd, head, msgspec.msgpack.decode(rest, type=Body), size, (first, rest), rest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        pass
-    beginning = os.pread(fd, 4096, 0)
-    is_codex = b'"payload"' in beginning or b'"session_meta"' in beginning
-    return CarriedLog(folder, fd, Head(log=log, client="codex" if is_codex else "claude-code"), Body(), size)

@@ -34,14 +34,15 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 def main(arguments: list[str]) -> int:
     """Answer a hook, or print the status line, from what the client writes to our input. Gives 0, always."""
     gc.disable()  # the process ends before there would be anything to collect
-    part = int(arguments[1]) if len(arguments) > 1 and arguments[1].isdigit() else 1
+    numbers = [int(one) for one in arguments[1:] if one.isdigit()]
+    part, parts = (numbers[0], numbers[1]) if len(numbers) == 2 else (1, 1)
     folder = ""
     try:
         given = json.loads(sys.stdin.buffer.read(MOST_INPUT_BYTES))
         if isinstance(given, dict):
             is_line = arguments[:1] == ["statusline"]
             folder = _line_folder(given) if is_line else data_folder(os.environ)
-            said = _status_line(given, folder) if is_line else answer(given, folder, part=part)
+            said = _status_line(given, folder) if is_line else answer(given, folder, part, parts)
             sys.stdout.write(said)
             sys.stdout.flush()
     except Exception:
@@ -66,14 +67,14 @@ def session_folder(data: str, session: str) -> str:
     return os.path.join(data, "sessions", session)
 
 
-def answer(given: Mapping[str, Any], data: str, *, part: int = 1, tokens: int = 0) -> str:
+def answer(given: Mapping[str, Any], data: str, part: int = 1, parts: int = 1) -> str:
     """What a hook has to say; mostly nothing.
 
     Args:
         given: What the client told the hook.
         data: The folder of our state.
-        part: Which part of the record is asked for, where it is too long for one hook.
-        tokens: How long the record may be; 0: what fits into one hook.
+        part: Which part of the record this hook gives.
+        parts: How many hooks give one: a client takes no more than 10,000 characters of each.
     """
     event, session, log = given.get("hook_event_name"), given.get("session_id"), given.get("transcript_path")
     if not (isinstance(session, str) and isinstance(log, str) and os.path.isabs(log)):
@@ -84,38 +85,35 @@ def answer(given: Mapping[str, Any], data: str, *, part: int = 1, tokens: int = 
         return ""
     if event == "PostToolUse" and log_size(log) - head_of(folder).get("offset", 0) < FOLDS_FROM:
         return ""
-    if event == "SessionStart" or log_size(log):
-        return _with_log(given, folder, log, part, tokens)
+    if log_size(log):
+        return _with_log(given, folder, log, part, parts)
     return ""
 
 
-def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, tokens: int) -> str:
+def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts: int) -> str:
     """What a hook has to say that reads the log: from here on imports are dear."""
-    event, is_record = given.get("hook_event_name"), given.get("hook_event_name") == "SessionStart"
+    event = given.get("hook_event_name")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _locked(folder, WAIT_SECONDS if event != "PostToolUse" else 0.0) as is_ours:
-        if not is_ours and not is_record:
+        if event == "SessionEnd":
+            from perdure.plugin.memories import remember
+
+            remember(folder, log, str(given.get("cwd") or ""), str(given.get("session_id")), is_kept=is_ours)
+            return ""
+        if not is_ours and event != "SessionStart":
             return ""  # another hook of this session reads the same
         from perdure.plugin.carried import open_carried
 
         with open_carried(folder, log) as carried:
             carried.read_on(BEGAN + READING_SECONDS)
-            if is_ours:
-                carried.save()
-            if is_record:
+            said = ""
+            if event == "SessionStart":
                 from perdure.plugin.record import hook_output
 
-                said = hook_output(carried, given, part=part, tokens=tokens)
-                if is_ours and said:
-                    carried.save()
-                return said
-            if event == "SessionEnd":
-                from perdure.plugin.memories import remember
-
-                remember(carried, str(given.get("cwd") or ""), str(given.get("session_id")))
-                if is_ours:
-                    carried.save()
-    return ""
+                said = hook_output(carried, str(given.get("source")), part=part, parts=parts)
+            if is_ours:
+                carried.save()
+            return said
 
 
 def log_size(log: str) -> int:

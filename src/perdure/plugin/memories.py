@@ -5,42 +5,92 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
+
+from perdure.logs.recording import RecordedMessage
 from perdure.memory.remarks import Remark, remarks
+from perdure.plugin.state import StateHead, read_state, write_state
+from perdure.transcript.messages import spoken
 
-if TYPE_CHECKING:
-    from perdure.plugin.carried import CarriedLog
+END_BYTES = 512 * 1024  # of a log, behind what was read of it
 
 
-def remember(carried: CarriedLog, project: str, session: str) -> None:
-    """Save what was said since the last time and is worth keeping; nothing more is imported where nothing is."""
-    memory, _ = carried.memory_now()
-    since = carried.head.remembered
-    said = [one for one in memory.words if (one.at or 0.0) > since]
-    found = [(one.id, remark) for one in said for remark in remarks(one.text, one.at or time.time())]
-    if found and os.path.isabs(project):
-        _save(found, Path(project), session)
-    carried.head.remembered = max([since, *(one.at or 0.0 for one in said)])
+class _HeardWords(msgspec.Struct, array_like=True):
+    """A person's words in a state: the beginning of what the ledger keeps of them."""
+
+    id: str
+    at: float | None
+    text: str
+
+
+class _KnownWords(msgspec.Struct):
+    words: list[_HeardWords] = []
+
+
+class _KnownBody(msgspec.Struct):
+    memory: _KnownWords = msgspec.field(default_factory=_KnownWords)
+
+
+def remember(folder: str, log: str, project: str, session: str, *, is_kept: bool) -> None:
+    """Save what was said since the last time and is worth keeping; nothing more is imported where nothing is.
+
+    Args:
+        folder: Where the session's state is.
+        log: The client's log.
+        project: The folder that the client works in.
+        session: The client's id of the session.
+        is_kept: Whether this process may replace the state.
+    """
+    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        size = os.fstat(fd).st_size
+        head, body = read_state(folder, log, fd, size)
+        said = [one for one in _words(head, body, fd, size) if (one.at or 0.0) > head.remembered]
+        found = [(one.id, remark) for one in said for remark in remarks(one.text, one.at or time.time())]
+        if found and os.path.isabs(project):
+            _save(found, Path(project), session)
+        if said and is_kept:
+            head.remembered = max(one.at or 0.0 for one in said)
+            write_state(folder, fd, head, body)
+    finally:
+        os.close(fd)
+
+
+def _words(head: StateHead, body: bytes, fd: int, size: int) -> list[_HeardWords]:
+    """What a person said, as the state has it, and in the end of the log that wasn't read yet."""
+    known = msgspec.msgpack.decode(body, type=_KnownBody).memory.words if body else []
+    start = max(head.offset, size - END_BYTES)
+    data = os.pread(fd, size - start, start)
+    if start > head.offset:
+        data = data[data.find(b"\n") + 1 :]
+    if head.client == "codex":
+        from perdure.logs.codex import read
+    else:
+        from perdure.logs.claude_code import read
+    (recording,) = read(data[: data.rfind(b"\n") + 1], "log", first_line=head.line)
+    heard = [step.message for step in recording.steps if isinstance(step, RecordedMessage) and not step.logged_only]
+    return [*known, *(_HeardWords(one.id, one.at, text) for one in heard if (text := spoken(one)))]
 
 
 def _save(found: list[tuple[str, Remark]], project: Path, session: str) -> None:
     import anyio
 
     from perdure.adapters.config import load
-    from perdure.adapters.memory.directory import file_memories
+    from perdure.adapters.machine.repositories import memory_roots
+    from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
     from perdure.adapters.sinks import NullSink
-    from perdure.engine.extraction import ExtractionCounts, save_remark
-    from perdure.engine.remember import GuardedMemory
+    from perdure.engine.guarded_memory import ExtractionCounts, GuardedMemory, save_remark
     from perdure.memory.changes import Stamp
-    from perdure.wiring.sessions import project_memories
+    from perdure.memory.places import project_directory
 
     config = load(os.environ, cwd=project)
     settings = config.settings
     if not (settings.memory and settings.memory_extract) or settings.memory_mode in ("off", "read-only"):
         return
-    search = project_memories(config.home, project, settings)
-    memory = GuardedMemory(file_memories(Path(search.where), settings), NullSink(), settings.memory_mode)
+    path = Path(project_directory(memory_roots(config.home, project, directory=settings.memory_directory)))
+    search = FileMemories(path, cache=cache_of(config.home, path))
+    memory = GuardedMemory(file_memories(path, settings), NullSink(), settings.memory_mode)
 
     async def saving() -> None:
         tally = ExtractionCounts()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
 from perdure.context.reminders import inline
-from perdure.plugin.carried import MARK, CarriedLog
+from perdure.plugin.carried import CarriedLog
+from perdure.plugin.state import MARK
 from perdure.transcript.tokens import UNITS_PER_TOKEN
 
 PART_CHARS: Final = 9_900  # a client puts more than 10,000 characters of a hook into a file, or cuts them
@@ -17,28 +17,38 @@ FRAME_CHARS: Final = 60  # of the tags around a part
 _END = "</perdure-record>"
 
 
-def hook_output(carried: CarriedLog, given: Mapping[str, Any], *, part: int, tokens: int) -> str:
+def hook_output(carried: CarriedLog, source: str, *, part: int, parts: int) -> str:
     """What the hook SessionStart prints; empty where nothing is missing in the model's context."""
-    head, is_compaction = carried.head, given.get("source") == "compact"
-    if not (is_compaction or is_missing(carried)):
+    head = carried.head
+    if source != "compact" and not is_missing(carried):
         return ""
-    text = record(carried, tokens or (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN)
+    text = record(carried, tokens_of(parts))
     if not text:
         return ""
-    if is_compaction and head.client == "claude-code":
+    if source == "compact" and head.client == "claude-code":
         head.is_due = True  # it writes the boundary into its log when its hooks have ended
     else:
         head.is_given = True
-    parts = in_parts(text, as_bytes=head.client == "codex")
-    if part > len(parts):
+    head.given = carried.size
+    cut = in_parts(text, as_bytes=head.client == "codex")
+    if part > min(len(cut), parts):
         return ""
-    about = {"hookEventName": "SessionStart", "additionalContext": parts[part - 1]}
+    about = {"hookEventName": "SessionStart", "additionalContext": cut[part - 1]}
     return json.dumps({"hookSpecificOutput": about}, ensure_ascii=False)
 
 
 def is_missing(carried: CarriedLog) -> bool:
-    """Whether the log was compacted and no record was given for it, as when the plugin came later."""
-    return carried.head.boundaries > 0 and not carried.head.is_given
+    """Whether the log was compacted and no record was given for it, as when the plugin came later.
+
+    A hook that gives the next part of the same record finds the log as it was for the first.
+    """
+    head = carried.head
+    return head.boundaries > 0 and (not head.is_given or head.given == carried.size)
+
+
+def tokens_of(parts: int) -> int:
+    """How long a record may be that so many hooks give; a part is a little less than what fits, for the gaps."""
+    return parts * (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN - (parts - 1) * 60
 
 
 def record(carried: CarriedLog, tokens: int) -> str:
