@@ -241,7 +241,7 @@ class ServedProject:
                 outcome: Outcome = (
                     "forgotten" if isinstance(edit, DeleteMemory) else "changed" if edit.base else "saved"
                 )
-                done = replace(await approve(mount, one), name=edit.name)
+                done = replace(await approve(mount.memory, one), name=edit.name)
                 return await self._written(mount, done, outcome)
         raise CallRefused("it was decided on meanwhile: memory_search shows what is there")
 
