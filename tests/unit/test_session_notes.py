@@ -15,6 +15,7 @@ from perdure import Message, Settings
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.from_notes import CURSOR, noted_plan
+from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
 from perdure.compaction.plan import CompactionPlan
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
@@ -512,5 +513,28 @@ def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
         assert warm.ledger.memory().tokens == cold.ledger.memory().tokens
         assert isinstance(await compact(session, trigger="auto"), CompactionSuccess)
         assert not notes.prepared.fits(session.view, len(session.view.items))
+
+    run(tmp_path, do)
+
+
+def test_what_the_session_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-2, SPD-8: notes and a compaction go on from what was read for the ledger while the session rested."""
+    read, extract = list[str](), LedgerExtractor.extract
+
+    def noted(self: LedgerExtractor, message: Message) -> LedgerExtract:
+        read.append(message.id)
+        return extract(self, message)
+
+    monkeypatch.setattr(LedgerExtractor, "extract", noted)
+
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
+        await filled(session, None)
+        session.rest()
+        keepers.after_reply(session)
+        assert await keepers.drain(session, 10)
+        assert len(events(sink, NotesUpdated)) == 1
+        assert isinstance(await compact(session, trigger="auto"), CompactionSuccess)
+        assert len(read) == len(set(read)) > 20, "a message was read twice"
+        session.rest()
 
     run(tmp_path, do)
