@@ -15,13 +15,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
-from tests.unit.foreign.lines import Data, answer, call, jsonl, result, text, user
+from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
 from perdure.adapters import logs
+from perdure.adapters.journal import FileJournal
 from perdure.adapters.journal.search import open_search_index
 from perdure.adapters.journal.store import IMPORT_DRAFT, SessionStore
+from perdure.compaction.logged import view_as_logged
+from perdure.context.view import ContextView
+from perdure.engine.session import LiveSession
+from perdure.logs.detect import read_recordings
+from perdure.wiring import open_session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
@@ -341,6 +348,59 @@ def test_what_is_in_is_whole_wherever_it_is_stopped(run: Any, place: Path, sent:
     for left in drafts(place):
         os.utime(left, (1, 1))
     assert run("gc").code == 0 and not drafts(place)
+
+
+@pytest.mark.parametrize("stops_after", [1, 6, 11])
+def test_an_update_that_was_stopped_goes_on_in_the_same_session(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch, stops_after: int
+) -> None:
+    """CLI-6: what came to a log is added a message at a time; the rest of it isn't taken for somebody else's words."""
+    log = write(place / "logs" / "a.jsonl", jsonl(*conversation(3, 2)), 1)
+    assert run("import", place / "logs").code == 0
+    boundary = entry("system", uuid(3, 900), None, subtype="compact_boundary", compactMetadata={"trigger": "auto"})
+    summary = user(uuid(3, 901), None, "Two modules were looked at.", isCompactSummary=True)
+    told = [{**one, "sessionId": uuid(3, 0)} for one in (boundary, summary)]
+    grown = [*conversation(3, 5)[:12], *told, *conversation(3, 5)[12:]]
+    write(log, jsonl(*grown), 2)
+    really, said = LiveSession.append, 0
+
+    async def append(self: LiveSession, *messages: Any, **more: Any) -> Any:
+        nonlocal said
+        said += isinstance(self.ports.journal, FileJournal)  # in memory the lines of before are made again
+        if said > stops_after:
+            raise OSError(28, "No space left on device")
+        return await really(self, *messages, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveSession, "append", append)
+        assert run("import", place / "logs").code == 1
+    ran = run("import", place / "logs")
+    assert ran.code == 0 and re.search(rf": {12 - stops_after} new messages? added", ran.out)
+    (session,) = run("sessions", "--json").json
+    assert session["messages"] == 20
+    (recording,) = read_recordings(log.read_bytes(), log.name)
+
+    async def held() -> ContextView:
+        one = await open_session(place / "home", uuid(3, 0))
+        await one.close()
+        return one.view
+
+    view, wanted = anyio.run(held), view_as_logged(recording)
+    assert [item.message.id for item in view.items] == [item.message.id for item in wanted.items]
+    assert run("import", place / "logs").out.strip() == "1 file: 1 imported before"
+
+
+def test_two_updates_at_once_double_nothing(run: Any, place: Path) -> None:
+    """CLI-6, ENG-4: the second waits for the first, and finds nothing left to add."""
+    folder = many(place / "logs", 4)
+    assert run("import", folder).code == 0
+    for n in range(1, 5):
+        write(folder / f"{n}.jsonl", jsonl(*conversation(n, 90)), 100 + n)
+    both = [started(place, folder, "--json") for _ in range(2)]
+    ended = [one.communicate(timeout=120) for one in both]
+    assert [one.returncode for one in both] == [0, 0], ended
+    assert sum(json.loads(out.splitlines()[-1])["total"]["messages"] for out, _ in ended) == 4 * 4 * 30
+    assert whole_sessions(run, place, 90) == 4
 
 
 def test_two_imports_at_once_make_each_session_once(run: Any, place: Path) -> None:

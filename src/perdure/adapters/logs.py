@@ -20,7 +20,7 @@ from perdure.adapters.journal.store import slug_of
 from perdure.errors import FileRefused, FileTooLarge, NotPlain
 from perdure.logs.detect import HEAD_BYTES, detect
 
-LARGEST_BYTES = 512 * 2**20  # of a log; reading one takes about four times as much memory
+LARGEST_BYTES = 512 * 2**20  # of a log; reading one takes about three times as much memory
 _SUFFIXES = (".jsonl", ".json", ".traj")
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 _KINDS = (

@@ -28,6 +28,8 @@ from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import BlockChange, Cleared, Compacted, Front, Record, ResultMarks, Rewound
 
+CLEARED_IN_LOG = "cleared in the log"
+REWOUND_IN_LOG = "rewound in the log"
 MakeRecord = Callable[[ContextView], "Record | None"]
 """Makes a record for a view that holds everything before it; None when it would change nothing."""
 
@@ -159,7 +161,7 @@ def _clearing(step: LoggedMicrocompaction) -> MakeRecord:
             stored=tuple(stored(view, identity) for identity in ids),
             attachments=attachments,
             tokens_saved=step.tokens_saved or 0,
-            reason="cleared in the log",
+            reason=CLEARED_IN_LOG,
         )
 
     return made
@@ -171,4 +173,4 @@ def _is_attachment(view: ContextView, identity: MessageId) -> bool:
 
 
 def _rewind(step: LoggedRewind) -> MakeRecord:
-    return lambda view: Rewound(to=step.to, reason="rewound in the log") if step.to in view.positions else None
+    return lambda view: Rewound(to=step.to, reason=REWOUND_IN_LOG) if step.to in view.positions else None

@@ -13,18 +13,30 @@ from typing import Final
 
 import msgspec
 
-from perdure.compaction.logged import front_of, steps_of
+from perdure.compaction.logged import CLEARED_IN_LOG, REWOUND_IN_LOG, front_of, steps_of
 from perdure.context.passes import blob_id
 from perdure.engine.session import LiveSession, SessionPorts
 from perdure.errors import JournalError, PerdureError
 from perdure.logs.detect import read_recordings
-from perdure.logs.recording import RecordedMessage, Recording
+from perdure.logs.recording import LoggedCompaction, RecordedMessage, Recording
 from perdure.memory.trust.secrets import redact_log
 from perdure.ports.session import Journal
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId, Message, MessageId
-from perdure.transcript.records import IMPORTED, Compacted, Edit, Front, Header, Noted, Record, Titled
+from perdure.transcript.records import (
+    IMPORTED,
+    Cleared,
+    Compacted,
+    Edit,
+    Front,
+    Header,
+    Noted,
+    Record,
+    Repaired,
+    Rewound,
+    Titled,
+)
 from perdure.transcript.texts import first_words
 
 _AFTER = (Titled, Noted)  # records that change nothing of what was said
@@ -220,6 +232,29 @@ _CLIENTS: Final[dict[str, str]] = {
     "swe-agent": "SWE-agent",
     "mini-swe-agent": "mini-swe-agent",
 }
+
+
+def is_continued(records: Sequence[Record], recording: Recording) -> bool:
+    """Whether anything was said or decided since a recording was imported that isn't from the recording itself.
+
+    What is from it stands behind the last note of an import when the next one was stopped on its way.
+    """
+    said = {message.id for message in recording.messages}
+    boundaries = {step.message_id for step in recording.steps if isinstance(step, LoggedCompaction)}
+    for record in reversed(records):
+        if _is_source(record):
+            return False
+        if isinstance(record, Message | Compacted):
+            if record.id.split("~")[0] not in (said if isinstance(record, Message) else boundaries):
+                return True
+        elif isinstance(record, Cleared | Rewound):
+            if record.reason not in (CLEARED_IN_LOG, REWOUND_IN_LOG):
+                return True
+        elif not isinstance(record, (*_AFTER, Front, Repaired)):
+            return True
+    return True
+
+
 _TITLED_BY = 12  # messages in which a person's first words are looked for
 SUB_AGENT: Final = "sub-agent"  # the tag of what a client's sub-agents said, in logs of their own
 

@@ -30,24 +30,27 @@ from perdure.engine.imports import (
     first_id,
     import_recording,
     is_beyond,
+    is_continued,
     is_held,
     last_source,
     listed_as,
-    source_of,
 )
 from perdure.engine.session import LiveSession
-from perdure.errors import BadSetting, PerdureError, SessionNotFound
+from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import Recording
 from perdure.memory.trust.secrets import redact_log
+from perdure.ports.session import Journal
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line
+from perdure.transcript.messages import Message
 from perdure.transcript.records import IMPORTED, Record
 from perdure.wiring.parts import SessionOptions
 from perdure.wiring.restoring import with_lines_of_source
 from perdure.wiring.sessions import open_session, session_of
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
+_PATIENCE_SECONDS = 5.0  # for another import at the same session
 _NOTED = f'"{IMPORTED}"'.encode()
 
 
@@ -254,41 +257,52 @@ class LogImports:
     async def _again(self, log: _ReadLog, directory: Path) -> ImportedLog:
         """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
         path, recording, store = log.file.path, log.recording, SessionStore(self.home)
-        files, restored = await with_lines_of_source(
-            store, await store.open(directory, durability="process"), self.settings
-        )
+        files, restored = await with_lines_of_source(store, await self._locked(directory), self.settings)
         try:
-            loaded = await files.journal.load(whole=True)
+            records = await _records(files.journal)
         finally:
             await files.journal.close()
-        records = tuple(placed.record for placed in loaded.records)
-        before = last_source(records)
-        self._check_origin(log, directory, records, is_import=loaded.header.source is not None)
-        assert before is not None
+        before = self._checked_source(log, directory, records, is_import=files.journal.header.source is not None)
         mended = tuple(one.line or 0 for one in restored)
         data = redact_log(log.data, secret_key(self.home)) if self.settings.redact_at_ingest else log.data
-        is_continued, has_more = source_of(records) is None, is_beyond(records, recording)
-        if blob_id(data) == before.blob or ((is_continued or has_more) and is_held(recording, records)):
+        has_gone_on, has_more = is_continued(records, recording), is_beyond(records, recording)
+        if blob_id(data) == before.blob or ((has_gone_on or has_more) and is_held(recording, records)):
             nothing = ImportResult(0, before.blob, 0, ())
             return replace(_told(log, directory.name, nothing), is_there=True, restored=mended)
         other = "--as gives the import another id"
-        if is_continued:
+        if has_gone_on:
             raise _OtherConversation(
                 f"{path}: session {directory.name} has been continued since it was imported; {other}"
             )
         if has_more:
             raise _OtherConversation(f"{path}: session {directory.name} holds another log of that name; {other}")
         opened = await open_session(self.home, directory, whole=True, parts=SessionOptions(settings=self.settings))
+        is_as_before = _said_in(await _records(opened.ports.journal)) == _said_in(records)
         try:
-            done = await _said(opened, log, at=before.at, known=records)
+            done = await _said(opened, log, at=before.at, known=records) if is_as_before else None
         finally:
             await _synced(opened)
+        if done is None:  # somebody was faster
+            return await self._again(log, directory)
         _date(directory, log.file)
         self._learn(directory, _source(log, done))
         return replace(_told(log, directory.name, done), is_there=True, restored=mended)
 
-    def _check_origin(self, log: _ReadLog, directory: Path, records: Sequence[Record], *, is_import: bool) -> None:
-        """Refuse a session that this log can't have anything to do with, or half an import of an earlier version."""
+    async def _locked(self, directory: Path) -> SessionFiles:
+        """A session open for writing; of many logs, one that another import is adding to is waited for."""
+        until = anyio.current_time() + (_PATIENCE_SECONDS if self.has_many else 0.0)
+        while True:
+            try:
+                return await SessionStore(self.home).open(directory, durability="process")
+            except SessionBusy:
+                if anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(0.1)
+
+    def _checked_source(
+        self, log: _ReadLog, directory: Path, records: Sequence[Record], *, is_import: bool
+    ) -> ImportSource:
+        """Where a session came from; refuses one that this log has nothing to do with, and an old one cut short."""
         path, before, other = log.file.path, last_source(records), "--as gives the import another id"
         if before is None and is_import:
             cut = "is an unfinished import"
@@ -306,6 +320,15 @@ class LogImports:
             or (before.session != log.recording.session and not is_copy)
         ):
             raise _OtherConversation(f"{path}: there is already a session {directory.name}; {other}")
+        return before
+
+
+async def _records(journal: Journal) -> tuple[Record, ...]:
+    return tuple(placed.record for placed in (await journal.load(whole=True)).records)
+
+
+def _said_in(records: Sequence[Record]) -> list[str]:
+    return [record.id for record in records if isinstance(record, Message)]
 
 
 async def _said(
