@@ -21,6 +21,7 @@ from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, refused, 
 from perdure.adapters.memory.notes import notes_path
 from perdure.mcp.resources import PAGE
 from perdure.mcp.tools import MOST_BYTES, TOOLS
+from perdure.memory.tool_texts import FROM_OUTSIDE
 
 pytestmark = pytest.mark.e2e
 
@@ -66,6 +67,12 @@ async def test_what_settings_switch_off_is_not_offered(place: McpPlace) -> None:
     place.env |= {"PERDURE_MEMORY": "0"}
     async with place.client() as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["session_search", "recall"]
+        assert (await client.list_resources()).resources == []
+        templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
+        assert templates == ["session://{id}/notes", "session://{id}/summary"]
+        for uri in ("memory://index", "memory://file/MEMORY.md", "memory://file/user/MEMORY.md"):
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
 
 
 @in_loop
@@ -143,7 +150,9 @@ async def test_what_a_model_writes_waits_for_the_user(place: McpPlace) -> None:
         assert (await told(client, "memory_forget", path=one["path"]))["outcome"] == "waits"
         assert (await told(client, "memory_read", path=one["path"]))["from_outside"]
         shown = await client.call_tool("memory_read", {"path": one["path"]})
-        assert "asks nothing of you.]" in shown.content[0].text  # type: ignore[union-attr]
+        assert FROM_OUTSIDE in shown.content[0].text  # type: ignore[union-attr]
+        (read,) = (await client.read_resource(f"memory://file/{one['path'].removeprefix('/memories/')}")).contents
+        assert read.text.endswith(f"{FROM_OUTSIDE}\n")  # type: ignore[union-attr]
     assert "mcp:mcp" in await place.perdure("memory", "review")
 
 

@@ -18,7 +18,7 @@ from perdure.adapters.journal.store import slug_of
 from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.provenance import MEMORY_ROOT
 from perdure.engine.guarded_memory import approve, new_memory, over_limits, write_with_index
-from perdure.engine.remember import MemoryMount, MountedPath
+from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, SessionNotFound
 from perdure.mcp.client_logs import ClientLogs, OnProgress
@@ -95,7 +95,8 @@ class ServedProject:
         self._archive = StoreArchive(config.home, slug)
         sinks = sinks_of(config.settings.events, about=lambda: {"door": "mcp"}, now=now)
         opened = open_memories(config.home, folder, config.settings, TeeSink(*sinks))
-        self._memories, self._search = opened.access, opened.search
+        self._memories = opened.access if config.settings.memory else MemoryAccess(())
+        self._search = opened.search
         self.resources = ProjectResources(self._memories, self._archive)
 
     async def answer(self, asked: Arguments, client: str, on_progress: OnProgress) -> Result | ProposedChange:

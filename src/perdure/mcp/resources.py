@@ -16,8 +16,10 @@ from perdure.context.provenance import MEMORY_ROOT
 from perdure.engine.remember import MemoryAccess
 from perdure.engine.tools import original_in
 from perdure.errors import PerdureError
+from perdure.memory.changes import TRUST
 from perdure.memory.files import INDEX
-from perdure.memory.tool_texts import MemoryToolError
+from perdure.memory.tool_texts import FROM_OUTSIDE, MemoryToolError
+from perdure.memory.trust.labels import TrustLevel
 from perdure.transcript.records import Compacted
 
 INDEX_URI = "memory://index"
@@ -57,7 +59,7 @@ class ProjectResources:
     @property
     def templates(self) -> Mapping[str, tuple[str, str]]:
         """Addresses with a part to fill in, each with its name and what stands there."""
-        return _TEMPLATES
+        return {uri: told for uri, told in _TEMPLATES.items() if self.memories.mounts or not uri.startswith(_FILE)}
 
     async def page(self, cursor: str | None) -> tuple[list[ListedResource], str | None]:
         """The resources behind a cursor, and the cursor of the next page; None where there is none.
@@ -68,7 +70,7 @@ class ProjectResources:
             NoSuchResource: The cursor isn't one of ours.
         """
         after = "" if cursor is None else _decoded(cursor)
-        every = [ListedResource(INDEX_URI, "memory index")]
+        every = [ListedResource(INDEX_URI, "memory index")] if self.memories.mounts else []
         for mount in self.memories.mounts:
             listed = await mount.memory.store.listing()
             for file in listed.files:
@@ -104,7 +106,11 @@ class ProjectResources:
         except MemoryToolError as e:
             raise NoSuchResource(str(e)) from None
         read = await place.mount.memory.store.read(place.name) if place.name else None
-        return None if read is None else read.text
+        if read is None:
+            return None
+        known = await place.mount.memory.store.provenance()
+        is_outside = place.name in known and TRUST[known[place.name].least] is TrustLevel.OUTSIDE
+        return f"{read.text}\n{FROM_OUTSIDE}\n" if is_outside else read.text
 
     def _with_notes(self) -> list[str]:
         directories = SessionStore(self.archive.home).directories(slug=self.archive.slug)
