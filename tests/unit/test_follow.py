@@ -212,6 +212,7 @@ async def test_empty_and_later_system_messages_are_taken_as_frameworks_write_the
         await session.follow(history)
         shown = await session.shown("openai")
         assert [one for one in shown.data if one["role"] == "system"] == [history[2]]
+        assert shown.is_changed and {"role": "assistant", "content": ""} not in shown.data, "an API would refuse it"
         assert shown.data[-1] is history[-1] and shown.data[0] is history[0]
 
 

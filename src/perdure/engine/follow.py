@@ -159,6 +159,7 @@ class ShownHistory:
     Attributes:
         messages: in order, each with where it stands in the history.
         tokens: the size of the context, with system prompt and tools.
+        given: how many messages the history has.
         outcome: what compaction had to say, if it was due.
 
     Example:
@@ -170,6 +171,7 @@ class ShownHistory:
 
     messages: tuple[ShownMessage, ...]
     tokens: int
+    given: int
     outcome: CompactionOutcome | None = None
 
     @property
@@ -180,9 +182,8 @@ class ShownHistory:
     @property
     def is_changed(self) -> bool:
         """Whether it is anything but the history as it was given."""
-        given = (place for message in self.messages for place in message.given)
-        as_given = all(message.is_as_given for message in self.messages)
-        return not (as_given and all(n == place for n, place in enumerate(given)))
+        places = [place for message in self.messages if message.is_as_given for place in message.given]
+        return places != list(range(self.given)) or not all(message.is_as_given for message in self.messages)
 
 
 class _PartsOfMessage(NamedTuple):
@@ -288,7 +289,7 @@ class FollowedHistory:
                     found.append(one)
                     self._ends[end] = run[-1].message
             before = group
-        return ShownHistory(tuple(found), done.tokens, done.outcome)
+        return ShownHistory(tuple(found), done.tokens, len(self._all), done.outcome)
 
     def _runs(
         self, group: MessageGroup, view: ContextView, numbers: dict[MessageId, int], protocol: WireProtocol

@@ -97,7 +97,7 @@ class PerdureMiddleware(AgentMiddleware[PerdureState, Any, Any]):
         super().__init__()
         self.tools: Sequence[BaseTool] = [self._recall_tool()] if recall else []
         self._persistent = persistent
-        self._sessions = _OpenSessions(project, home, settings)
+        self._sessions = _OpenSessions(project, home, settings, recall=recall)
 
     # --- the hooks ----------------------------------------------------------------------------------------------------
 
@@ -213,9 +213,14 @@ class _OpenSessions:
     """The sessions of the conversations that are under way, each used by one thread at a time."""
 
     def __init__(
-        self, project: str | Path, home: str | Path | None, settings: Settings | Mapping[str, Any] | None
+        self,
+        project: str | Path,
+        home: str | Path | None,
+        settings: Settings | Mapping[str, Any] | None,
+        *,
+        recall: bool,
     ) -> None:
-        self._project, self._home, self._settings = project, home, settings
+        self._project, self._home, self._settings, self._recall = project, home, settings, recall
         self._lock = threading.RLock()
         self._open: OrderedDict[str, Session] = OrderedDict()
         self._users: Counter[str] = Counter()
@@ -229,7 +234,9 @@ class _OpenSessions:
                 try:
                     self._open[id] = Session.open(id, home=self._home, settings=self._settings)
                 except SessionNotFound:
-                    self._open[id] = Session.create(self._project, home=self._home, id=id, settings=self._settings)
+                    made = Session.create(self._project, home=self._home, id=id, settings=self._settings)
+                    made.set_prefix(tools=[recall_tool] if self._recall else [])  # until all of them are known
+                    self._open[id] = made
             self._open.move_to_end(id)
             self._users[id] += 1
             session = self._open[id]
