@@ -41,6 +41,7 @@ from perdure.transcript.records import Rewound
 
 OWNER = "owner"  # the cursor of the last message that the owner of the history knows
 _SEED = chain_seed(OWNER)
+_MOST_LINKS = 1_000_000  # of one history, which is in memory anyway
 _BATCH_BYTES = 256 * 1024  # of what is said at once: what one transaction holds, and one step of the loop folds
 
 
@@ -198,7 +199,7 @@ class FollowedHistory:
     """A history of somebody else's, and where it stands in a session; `of` begins."""
 
     def __init__(self, session: LiveSession) -> None:
-        self._session, self._cache = session, LinkCache()
+        self._session, self._cache = session, LinkCache(most=_MOST_LINKS)
         self._head = HistoryPosition(0, _SEED)
         self._known = {_SEED: MessageId("")}  # what was said last, by each link that a history of this session came by
         self._all: Sequence[Any] = ()  # as it was given last …

@@ -32,15 +32,16 @@ def read_history(given: Any) -> GivenHistory:
     """Take a history apart; the messages themselves are read when they are needed. Raises `RecordRefused`."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
         raise RecordRefused(f"a history is the list of all its messages, not {type(given).__name__}")
-    plain = [_plain(one, number) for number, one in enumerate(given, 1)]
+    plain = [one if type(one) is dict and "role" in one else _plain(one, n) for n, one in enumerate(given, 1)]
     lead = next((n for n, one in enumerate(plain) if not is_system(one)), len(plain))
     system = tuple(system_text(one, _place(n)) for n, one in enumerate(plain[:lead], 1))
     messages: list[GivenMessage] = []
     waiting: list[tuple[int, bytes]] = []  # reasoning, and the item behind it, which is one message with it
     for number in range(lead, len(plain)):
-        one, at = plain[number], _place(number + 1)
-        raw = _raw(one, at)
-        kind, role = item_kind(raw) if _is_item(one) else ("", "")
+        one = plain[number]
+        raw = _raw(one, number + 1)
+        is_text = type(one) is dict and "role" in one and type(one.get("content")) is str
+        kind, role = ("", "") if is_text or not _is_item(one) else item_kind(raw)
         if waiting and not (kind and is_of_model(kind, role)):
             messages.append(_of_items(waiting))
             waiting = []
@@ -50,7 +51,7 @@ def read_history(given: Any) -> GivenHistory:
                 messages.append(_of_items(waiting))
                 waiting = []
         else:
-            messages.append(GivenMessage(raw, range(number, number + 1), partial(_read, one, at)))
+            messages.append(GivenMessage(raw, range(number, number + 1), partial(_read, one, number + 1)))
     if waiting:
         messages.append(_of_items(waiting))
     return GivenHistory(given, lead, system, messages)
@@ -68,12 +69,12 @@ def _plain(one: Any, number: int) -> Any:
     return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
 
 
-def _raw(one: Any, at: str) -> bytes:
+def _raw(one: Any, number: int) -> bytes:
     said = (one.role, one.content) if isinstance(one, Message) else one
     try:
         return encode(said)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return raw_of(said, at)  # says what is wrong with it
+        return raw_of(said, _place(number))  # says what is wrong with it
 
 
 def _is_item(one: Any) -> bool:
@@ -87,8 +88,9 @@ def _of_items(numbered: Sequence[tuple[int, bytes]]) -> GivenMessage:
     return GivenMessage(b",".join(raws), places, partial(message_of_items, raws))
 
 
-def _read(one: Any, at: str) -> Message:
+def _read(one: Any, number: int) -> Message:
     """A message of a history. Unlike one that is said now, it may be empty."""
+    at = _place(number)
     if isinstance(one, Message):
         return one
     if is_system(one):
