@@ -15,6 +15,7 @@ from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, t
 
 from perdure.adapters.logs import find_logs
 from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
 from perdure.lab.replay.verdict import replay_sample, survey_logs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
@@ -76,7 +77,7 @@ def test_the_verdict_of_a_users_own_logs(run: Any, place: Path, monkeypatch: pyt
     ran = run("verdict")
     assert ran.code == 0, ran.err
     assert "Claude Code: 1 log" in ran.err and not (place / "home" / "projects").exists()
-    for line in ("1 session, ", "paid: $", "replayed in ", "as it was", "with Perdure", "never compacted"):
+    for line in ("1 session, ", "paid: $", "replayed in ", "as it was", "with Perdure", "keeping it all"):
         assert line in ran.out
     assert "our record keeps" in ran.out and "findable now: nothing of it yet; `perdure import`" in ran.out
     assert run("import", "--yes").code == 0
@@ -147,6 +148,24 @@ def test_a_sample_holds_logs_that_compacted_and_others(run: Any, place: Path) ->
     replay_sample(survey.logs, ReplayOptions(), 60, lambda done, of, name: names.append(name))
     assert names[::2] == ["compacted2.jsonl", "compacted1.jsonl", "compacted0.jsonl"]
     assert all(name.startswith("long") for name in names[1::2])
+
+
+def test_a_log_on_which_the_engine_fails_is_named_and_left_out(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-2, CLI-5: one bad log doesn't end a run over hundreds."""
+    for name in ("one", "two"):
+        write(place / "logs" / f"{name}.jsonl", *compacted_log(name))
+
+    async def replayed(recording: Any, name: str, options: ReplayOptions) -> Any:
+        if "one" in name:
+            raise KeyError("a defect")
+        return await replay_recording(recording, name, options)
+
+    monkeypatch.setattr("perdure.lab.replay.verdict.replay_recording", replayed)
+    ran = run("verdict", place / "logs")
+    assert ran.code == 1 and "one.jsonl: internal error (KeyError)" in ran.err
+    assert "what cost most (1 session): 50% of what was paid" in ran.out
 
 
 def test_where_nothing_has_a_price_the_rest_is_said(run: Any, place: Path) -> None:

@@ -11,10 +11,10 @@ from tests.calls import used
 from perdure.cli.replay import summary
 from perdure.lab.replay.drive import ReplayOptions
 from perdure.lab.replay.run import kept_facts, replay_recording
-from perdure.lab.replay.verdict import facts_of_all, verdict
-from perdure.logs.recording import LoggedCompaction, RecordedMessage, Recording
+from perdure.lab.replay.verdict import facts_of_all, unmanaged_cost, verdict
+from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, RecordedMessage, Recording
 from perdure.settings import Settings
-from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
 
 pytestmark = pytest.mark.unit
 
@@ -71,3 +71,36 @@ def test_the_verdict_ends_with_the_facts_or_says_that_they_are_unknown(capsys: p
     assert "the work needed after 1 compaction of the logs, our record keeps 100%, theirs 0%" in told
     _show_verdict(None, facts_of_all(results[1:]))
     assert "facts kept: unknown" in capsys.readouterr().out
+
+
+def called(number: int, prompt: int, *, at: float) -> RecordedMessage:
+    message = Message.of(
+        "assistant",
+        "Done.",
+        id=MessageId(f"a{number}"),
+        origin="model",
+        usage=Usage(cache_creation_input_tokens=prompt, output_tokens=10),
+        response_id=ResponseId(f"r{number}"),
+        at=at,
+    )
+    return RecordedMessage(message, number)
+
+
+def test_what_keeping_everything_costs() -> None:
+    """CLI-2: what the log cleared or compacted is in every later prompt; a cache that expired is written anew."""
+    steps: list[Any] = [
+        called(1, 50_000, at=0.0),
+        LoggedMicrocompaction("m", 2, "auto", (), tokens_saved=20_000),
+        called(2, 40_000, at=10.0),  # 60,000 with what was cleared
+        LoggedCompaction("b", 3, "auto"),
+        RecordedMessage(Message.of("user", "s" * 8_000, id=MessageId("s"), origin="summary"), 4, logged_only=True),
+        RecordedMessage(Message.of("user", "n" * 4_000, id=MessageId("n")), 5),
+        called(3, 10_000, at=20.0),  # 60,010 at the boundary, and 1,000 since; the summary would not be there
+        called(4, 12_000, at=2_000.0),
+    ]
+    found = unmanaged_cost(
+        Recording("claude-code", "made", tuple(steps), model="claude-sonnet-4-5"), ReplayOptions(window_tokens=63_000)
+    )
+    assert (found.calls, found.beyond_window) == (4, 1)
+    assert found.cost.cache_read == 50_000 + 60_000
+    assert found.cost.cache_write == 50_000 + 10_000 + 1_010 + 63_010

@@ -58,7 +58,7 @@ def verdict(
     """Show what your sessions cost, and what would have changed.
 
     Reads all logs, and replays as many as the time allows, the most expensive first. Says what was paid, what the same
-    calls cost with Perdure and what if nothing were ever compacted, what compactions kept, and what can be found again.
+    calls cost with Perdure and what if nothing ever left the context, what compactions kept, and what can be found.
     Nothing is written, no model is called, and nothing leaves this machine.
     """
     from perdure.adapters.logs import find_logs
@@ -139,7 +139,7 @@ def _show_replayed(found: dict[str, Any], replayed: dict[str, Any] | None) -> No
     rows: list[tuple[str, str, str, int | None, str]] = [
         ("as it was", usd(replayed["paid_usd"]), "", replayed["logged_compactions"], ""),
         ("with Perdure", usd(replayed["ours_usd"]), less, replayed["compactions"], ""),
-        ("never compacted", usd(replayed["unmanaged_usd"]), nothing, None, over),
+        ("keeping it all", usd(replayed["unmanaged_usd"]), nothing, None, over),
     ]
     table(("", "cost", "change", "compactions", ""), rows, indent="  ", numbers=("cost", "change"))
     out()

@@ -63,7 +63,7 @@ def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
     try:
         recordings = read_recordings(read_log(path)[0], path.name)
     except (PerdureError, OSError) as e:
-        yield {"file": str(path), "error": _one_line(e)}
+        yield {"file": str(path), "error": one_line(e)}
         return
     for recording in recordings:
         try:
@@ -72,14 +72,17 @@ def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
             yield {
                 "file": str(path),
                 "session": recording.session,
-                "error": f"internal error ({type(e).__name__}): {_one_line(e)}; please report it",
+                "error": one_line(e),
             }
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: Exception) -> str:
+    """What went wrong with a log, on one line; anything that nobody foresaw is a defect of ours."""
     if isinstance(error, OSError) and error.strerror:
         return f"can't read the file: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(str(error).split()) or type(error).__name__
+    is_foreseen = isinstance(error, PerdureError | OSError)
+    return words if is_foreseen else f"internal error ({type(error).__name__}): {words}; please report it"
 
 
 async def _replay_connected(recording: Recording, name: str, options: ReplayOptions) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from perdure.context.models import ModelSpec, model_spec
 from perdure.errors import PerdureError
 from perdure.lab.replay.cost import LogHistory, TokenCost, UnmanagedCost, logged_cost
 from perdure.lab.replay.drive import ReplayOptions, outputs, window_of
-from perdure.lab.replay.run import replay_recording
+from perdure.lab.replay.run import one_line, replay_recording
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, RecordedMessage, Recording
 from perdure.transcript.messages import MessageId, Usage
@@ -31,11 +31,7 @@ _LEAST_SHARE = 0.05  # of a session: less of it isn't worth beginning
 
 def verdict(results: Sequence[Result]) -> Result | None:
     """What the logs paid against ours, over the sessions where both are known; None when there are none (CLI-6)."""
-    both = [
-        one
-        for one in results
-        if "error" not in one and None not in (one["cost"]["usd"], one["logged"]["cost"]["usd"]) and _has_usage(one)
-    ]
+    both = _priced(results)
     if not both:
         return None
     ours, logged = [one["cost"] for one in both], [one["logged"]["cost"] for one in both]
@@ -50,6 +46,15 @@ def verdict(results: Sequence[Result]) -> Result | None:
         "logged_cache_write_tokens": sum(one["cache_write"] for one in logged),
         "facts": facts_of_all(results),
     }
+
+
+def _priced(results: Sequence[Result]) -> list[Result]:
+    """Those for which both prices are known."""
+    return [
+        one
+        for one in results
+        if "error" not in one and None not in (one["cost"]["usd"], one["logged"]["cost"]["usd"]) and _has_usage(one)
+    ]
 
 
 def _count(found: int | Sequence[Any]) -> int:
@@ -236,8 +241,8 @@ def replay_sample(
         on_progress(round(passed), round(seconds), log.file.path.name)
         try:
             found.results.append(_replayed(log, share, options))
-        except (PerdureError, OSError) as e:
-            found.failed.append(str(e) if isinstance(e, PerdureError) else f"{log.file.path}: {e.strerror or e}")
+        except Exception as e:  # a named boundary, as in `replay`: one bad log must not end a run over hundreds
+            found.failed.append(f"{log.file.path}: {one_line(e)}")
             continue
         if share < 1:
             found.is_cut = True
@@ -251,7 +256,7 @@ def _replayed(log: SurveyedLog, share: float, options: ReplayOptions) -> Result:
     path = log.file.path
     recordings = [one for one in read_recordings(read_log(path)[0], path.name) if one.messages]
     if log.number >= len(recordings):
-        raise PerdureError(f"{path}: it was changed while it was read")
+        raise PerdureError("it was changed while it was read")
     recording = recordings[log.number]
     if share < 1:
         recording = replace(recording, steps=recording.steps[: round(len(recording.steps) * share)])
@@ -265,7 +270,7 @@ def verdict_of_sample(survey: Survey, sample: Sample) -> Result:
     found = verdict(sample.results)
     if found is None:
         return {**survey.as_dict(), "replayed": None, "facts": facts_of_all(sample.results)}
-    unmanaged = [one["unmanaged"] for one in sample.results if one["unmanaged"]["usd"] is not None and _has_usage(one)]
+    priced = _priced(sample.results)
     facts = found.pop("facts")
     return {
         **survey.as_dict(),
@@ -273,9 +278,9 @@ def verdict_of_sample(survey: Survey, sample: Sample) -> Result:
             **found,
             "of": len(survey.logs),
             "is_cut": sample.is_cut,
-            "calls": sum(one["turns"] for one in sample.results),
-            "unmanaged_usd": round(sum(one["usd"] for one in unmanaged), 6),
-            "unmanaged_beyond_window": sum(one["beyond_window"] for one in unmanaged),
+            "calls": sum(one["turns"] for one in priced),
+            "unmanaged_usd": round(sum(one["unmanaged"]["usd"] for one in priced), 6),
+            "unmanaged_beyond_window": sum(one["unmanaged"]["beyond_window"] for one in priced),
         },
         "facts": facts,
     }
