@@ -106,12 +106,14 @@ def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Pat
     worker = Worker()
     worker.answers[ASKED] = looking_up(RECALL, {"query": CRATE}, CODE)
     home = tmp_path / "home"
-    said = asyncio.run(agent(tmp_path, worker, str(home), "Read all parts.", "/compact", ASKED))
+    prompts = ("Read all parts.", "/compact", "Go on.", "/compact", ASKED)
+    said = asyncio.run(agent(tmp_path, worker, str(home), *prompts))
     assert said[-1] == f"ok: It is {CODE}."
     behind = [body for body in worker.bodies() if "Some parts were read." in body and ASKED in body]
     assert CODE not in behind[0], "nothing but recall could have given it"
-    assert "SessionStart hook additional context: Beside the summary" in behind[0]
+    assert "SessionStart hook additional context: <perdure-record>" in behind[0]
     assert "cat part_002.txt" in behind[0] and RECALL in behind[0]
+    assert behind[0].count("Beside the summary of the conversation") == 1, "a record isn't made of a record"
     assert "hook-" not in behind[0], "a longer one would be put into a file"
     (kept,) = (home / "projects").glob("*/*")
     with Session.open(kept.name, home=home, read_only=True) as session:

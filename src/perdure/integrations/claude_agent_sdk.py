@@ -37,8 +37,9 @@ from perdure.engine.imports import import_recording
 from perdure.engine.tools import memory_tool, recall_tool
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
 from perdure.face.session import Session, home_path, path_of
+from perdure.logs.claude_code import is_shown_again
 from perdure.logs.detect import read_recordings
-from perdure.logs.recording import Recording
+from perdure.logs.recording import RecordedMessage, Recording
 from perdure.settings import Settings
 
 _LOG = logging.getLogger("perdure")
@@ -266,7 +267,13 @@ class PerdureMemory:
 
     def _recording(self, data: bytes) -> Recording | None:
         found = [one for one in read_recordings(data, self._transcript.name) if one.messages]
-        return next((one for one in found if one.session == self._id), next(iter(found), None))
+        recording = next((one for one in found if one.session == self._id), next(iter(found), None))
+        if recording is None:
+            return None
+        said = (
+            one for one in recording.steps if not (isinstance(one, RecordedMessage) and is_shown_again(one.message))
+        )
+        return replace(recording, steps=tuple(said))
 
     # --- hooks --------------------------------------------------------------------------------------------------------
 

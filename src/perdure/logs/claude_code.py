@@ -205,10 +205,16 @@ _SKILLS, _AGENTS, _TOOLS, _SERVERS = _LISTS = (
 )
 
 
-def is_listing(message: Message) -> bool:
-    """Whether a message is a list that the program shows by itself."""
+RECORD_MARK: Final = "<perdure-record"  # how a record of ours begins that was put into the context of a client's model
+
+
+def is_shown_again(message: Message) -> bool:
+    """Whether a message is no source for a record: a list that the program shows by itself, or a record of ours."""
+    if message.origin not in ("reminder", "system"):
+        return False
     first = message.blocks[0].value if message.origin == "reminder" else None
-    return isinstance(first, Text) and first.text.startswith(_LISTED)
+    is_listing = isinstance(first, Text) and first.text.startswith(_LISTED)
+    return is_listing or any(RECORD_MARK.encode() in bytes(raw) for raw in message.content)
 
 
 _LISTED = tuple(f"<system-reminder>\n{lead}:" for lead in _LISTS)

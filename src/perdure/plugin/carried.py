@@ -18,9 +18,9 @@ import msgspec
 
 from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_ledger
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
-from perdure.logs.claude_code import MainChain, is_listing
+from perdure.logs.claude_code import MainChain, is_shown_again
 from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Step
-from perdure.plugin.state import MARK, StateHead, read_state, write_state
+from perdure.plugin.state import StateHead, read_state, write_state
 from perdure.transcript.messages import Message
 
 PART_BYTES: Final = 128 * 1024  # of a log, read at once
@@ -247,15 +247,9 @@ def _messages(steps: Sequence[Step]) -> list[Message]:
             ids = [message.id for message in messages]
             if step.to in ids:
                 del messages[ids.index(step.to) + 1 :]
-        elif isinstance(step, RecordedMessage) and not (step.logged_only or _is_shown_again(step.message)):
+        elif isinstance(step, RecordedMessage) and not (step.logged_only or is_shown_again(step.message)):
             messages.append(step.message)
     return messages
-
-
-def _is_shown_again(message: Message) -> bool:
-    if message.origin not in ("reminder", "system"):
-        return False
-    return is_listing(message) or any(MARK.encode() in bytes(raw) for raw in message.content)
 
 
 def _extracts(messages: Sequence[Message]) -> Iterator[LedgerExtract]:

@@ -8,8 +8,8 @@ from typing import Final
 
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
 from perdure.context.reminders import inline
+from perdure.logs.claude_code import RECORD_MARK
 from perdure.plugin.carried import CarriedLog
-from perdure.plugin.state import MARK
 from perdure.transcript.tokens import UNITS_PER_TOKEN
 
 PART_CHARS: Final = 9_900  # a client puts more than 10,000 characters of a hook into a file, or cuts them
@@ -86,4 +86,4 @@ def in_parts(text: str, *, as_bytes: bool = False, most: int = PART_CHARS) -> li
             else:
                 parts.append(piece)
     which = [f' part="{number} of {len(parts)}"' if len(parts) > 1 else "" for number in range(1, len(parts) + 1)]
-    return [f"{MARK}{one}>\n{part}\n{_END}" for one, part in zip(which, parts, strict=True)]
+    return [f"{RECORD_MARK}{one}>\n{part}\n{_END}" for one, part in zip(which, parts, strict=True)]

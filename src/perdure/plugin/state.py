@@ -14,7 +14,6 @@ import msgspec
 from perdure.plugin.hook import STATE
 
 VERSION: Final = 1
-MARK: Final = "<perdure-record"  # how a record of ours begins: what stands in the log of it is no source
 _SEAM_BYTES = 64  # in front of where reading goes on: whether it is still the same log
 
 LoggedClient = Literal["claude-code", "codex"]
