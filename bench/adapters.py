@@ -2,6 +2,9 @@
 
 Usage: python -m bench.adapters [--turns 200] [--tokens 1500] [--window 60000] [--price-of claude-sonnet-5-5] [NAME …]
 
+LiteLLM and hermes-agent run in environments of their own (`make adapters` installs them), and read such files with a
+command. hermes-agent takes no window below 65,536, and gets that one; without Perdure it compacts with a model.
+
 The script of the model is the same for all; its server is the fake one with every rule on, and has that window.
 `turns` is how many answers came, `invalid` how many requests broke a rule other than the window's, and `largest` the
 longest prompt. The price is of all prompts and answers, cached as Anthropic does, at the prices of a model.
@@ -20,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.clients import READ, ROOT, Worker, entry_points, framework, is_installed, python_of
+
 from perdure import Session, Usage
 from perdure.context.cost import usage_usd
 from perdure.context.models import model_spec
@@ -27,6 +32,11 @@ from perdure.testing import FakeServer, FakeUpstream, ModelRules, UpstreamReply,
 
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 PROMPT, DONE, SYSTEM = "Read all of the files, one after the other.", "All of it is read.", "You read files."
+
+
+APART = ("LiteLLM", "hermes-agent")  # in environments of their own
+HERMES_WINDOW = 65_536
+SCRIPTS = ROOT / "bench" / "frameworks"
 
 
 class MeasuredUpstream(FakeUpstream):
@@ -40,6 +50,10 @@ class MeasuredUpstream(FakeUpstream):
         prompt = used.input_tokens + used.cache_read_input_tokens + used.cache_creation_input_tokens
         self.largest = max(self.largest, prompt)
         return reply
+
+
+class MeasuredWorker(MeasuredUpstream, Worker):
+    """The same for programs whose tool is a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,13 @@ class Task:
     def upstream(self) -> MeasuredUpstream:
         script = [say(tool_use("read", {"path": f"src/f{n}.py"})) for n in range(self.turns)]
         return MeasuredUpstream(script=[*script, DONE], rules=ModelRules(window_tokens=self.window))
+
+    def worker(self, window: int) -> MeasuredWorker:
+        """For a program that reads files of its own, which are made here."""
+        (self.folder / "project").mkdir()
+        for number in range(self.turns):
+            (self.folder / "project" / f"part_{number:03}.txt").write_text(self.read(f"src/f{number}.py"))
+        return MeasuredWorker(self.turns, window)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -151,6 +172,30 @@ async def pydantic_ai(task: Task, upstream: MeasuredUpstream, **more: Any) -> st
         return (await agent.run(PROMPT, usage_limits=UsageLimits(request_limit=None))).output
 
 
+async def litellm(task: Task, upstream: MeasuredUpstream, home: str) -> str:
+    async with FakeServer(upstream) as server:
+        argv = (str(SCRIPTS / "litellm_hook.py"), "Chat", home, PROMPT)
+        about = {"BASE_URL": server.url, "WINDOW": str(task.window), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        return await python_of(framework("litellm"), *argv, cwd=task.folder / "project", **about)
+
+
+async def hermes(task: Task, upstream: MeasuredUpstream, engine: str) -> str:
+    async with FakeServer(upstream) as server:
+        return await python_of(
+            framework("hermes-agent"),
+            str(SCRIPTS / "hermes_agent_agent.py"),
+            engine,
+            server.url,
+            PROMPT,
+            cwd=task.folder / "project",
+            HERMES_HOME=str(task.folder / "hermes"),
+            PERDURE_HOME=str(task.folder / "home"),
+            TERMINAL_CWD=str(task.folder / "project"),
+            WINDOW=str(HERMES_WINDOW),
+            PYTHONPATH=entry_points(task.folder / "installed"),
+        )
+
+
 AGENTS: dict[str, Agent] = {
     "LangChain": langchain,
     "LangChain, Perdure": lambda task, upstream: langchain(task, upstream, persistent=False),
@@ -160,6 +205,10 @@ AGENTS: dict[str, Agent] = {
     "Pydantic AI": pydantic_ai,
     "Pydantic AI, Perdure": lambda task, upstream: pydantic_ai(task, upstream, persistent=False),
     "Pydantic AI, Perdure, persistent": lambda task, upstream: pydantic_ai(task, upstream, persistent=True),
+    "LiteLLM": lambda task, upstream: litellm(task, upstream, "-"),
+    "LiteLLM, Perdure": lambda task, upstream: litellm(task, upstream, str(task.folder / "home")),
+    "hermes-agent": lambda task, upstream: hermes(task, upstream, "compressor"),
+    "hermes-agent, Perdure": lambda task, upstream: hermes(task, upstream, "perdure"),
 }
 
 
@@ -168,10 +217,13 @@ def run(name: str, turns: int, tokens: int, window: int, price_of: str) -> Outco
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         task = Task(turns, tokens, window, Path(folder))
-        upstream = task.upstream()
+        window = HERMES_WINDOW if name.startswith("hermes-agent") else window
+        upstream = task.worker(window) if name.startswith(APART) else task.upstream()
         try:
             said = asyncio.run(AGENTS[name](task, upstream))  # type: ignore[arg-type]
-            ended = "done" if said == DONE else f"said {said[:40]!r}"
+            ended = "done" if said == DONE or READ in said else f"said {said[-40:]!r}"
+            if "ContextWindowExceeded" in said:
+                ended = "died at the window: ContextWindowExceededError"
         except Exception as e:  # whatever the framework makes of the server's refusal
             ended = f"died at the window: {type(e).__name__}" if upstream.statistics.violations["window"] else repr(e)
     counts = upstream.statistics
@@ -191,7 +243,9 @@ def main() -> None:
     told = parser.parse_args()
     print(f"{'':34} {'turns':>6} {'requests':>9} {'invalid':>8} {'largest':>8} {'USD':>8} {'seconds':>8}  ended")
     for name in AGENTS:
-        if not told.names or any(name.startswith(one) for one in told.names):
+        if name.startswith(APART) and not is_installed(framework(name.partition(",")[0].lower())):
+            print(f"{name:34} skipped: not installed (make adapters)")
+        elif not told.names or any(name.startswith(one) for one in told.names):
             print(run(name, told.turns, told.tokens, told.window, told.price_of).row(), flush=True)
 
 

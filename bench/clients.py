@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ CACHE = ROOT / "build" / "clients"
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 PROMPT = "Read all parts of this project, one after the other, with one command each. Then tell me that you are done."
 KEY = "sk-not-a-key-0123456789"
+READ = "I am done: all parts are read."
 SECONDS = 1_200
 _COMPLETE = ".complete"  # an installation that came to its end
 
@@ -71,7 +73,7 @@ class Worker(FakeUpstream):
         if number < self.calls:
             return say(*thoughts, f"Now part {number}.", run(f"cat part_{number:03}.txt"))
         ending = [] if self.ending is None else [run(self.ending)]
-        return say(*thoughts, "I am done: all parts are read.", *ending)
+        return say(*thoughts, READ, *ending)
 
     def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
         """Conversations are told apart by what they are, since not every client says which it is."""
@@ -298,6 +300,52 @@ def install(client: RealClient) -> None:
         command = [str(folder / "bin/pip"), "install", "-q", f"{client.package}=={client.version}"]
     subprocess.run([*command, *client.beside], cwd=folder, check=True, capture_output=True)
     (folder / _COMPLETE).touch()
+
+
+def framework(name: str) -> RealClient:
+    """The one of this name."""
+    return next(one for one in (*FRAMEWORKS, *CLIENTS) if one.name == name)
+
+
+async def python_of(client: RealClient, *argv: str, cwd: Path, seconds: float = SECONDS, **environ: str) -> str:
+    """What a program prints that the interpreter of a framework's environment runs, with the sources of this tree.
+
+    Raises:
+        CalledProcessError: It ended with an error; `output` is what it printed.
+        TimeoutError: It took too long, and was killed.
+    """
+    base = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": str(ROOT / "src"), "NO_PROXY": "127.0.0.1"}
+    process = await asyncio.create_subprocess_exec(
+        str(folder_of(client) / "bin/python"),
+        *argv,
+        cwd=cwd,
+        env={**base, **environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), seconds)
+    except TimeoutError:
+        os.killpg(process.pid, 9)
+        raise
+    told = output.decode(errors="replace")
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, argv[0], told)
+    return told
+
+
+def entry_points(folder: Path) -> str:
+    """A path for Python on which Perdure says of itself what its package says: the entry points that it has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    about = folder / f"perdure-{project['version']}.dist-info"
+    about.mkdir(parents=True)
+    about.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: perdure\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()) for group, points in groups]
+    about.joinpath("entry_points.txt").write_text("\n".join(lines))
+    return f"{ROOT / 'src'}:{folder}"
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------

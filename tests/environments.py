@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
 import subprocess
 from pathlib import Path
 
 import pytest
-from bench.clients import CLIENTS, FRAMEWORKS, ROOT, WORDS, RealClient, folder_of, is_installed
+from bench.clients import ROOT, WORDS, RealClient, is_installed, python_of
 from tests.house.test_docs_run import blocks
 
 CODE, CRATE = "KX-4711-ZT", "crate 217"  # what stands in the third part, among much of the kind
 SCRIPTS = ROOT / "bench" / "frameworks"
 SECONDS = 240
-
-
-def framework(name: str) -> RealClient:
-    return next(one for one in (*FRAMEWORKS, *CLIENTS) if one.name == name)
 
 
 def needs(client: RealClient) -> pytest.MarkDecorator:
@@ -39,25 +33,10 @@ def write_parts(project: Path, count: int) -> None:
 
 async def python(client: RealClient, *argv: str, cwd: Path, **environ: str) -> str:
     """What a program prints that must end well."""
-    base = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": str(ROOT / "src"), "NO_PROXY": "127.0.0.1"}
-    process = await asyncio.create_subprocess_exec(
-        str(folder_of(client) / "bin/python"),
-        *argv,
-        cwd=cwd,
-        env={**base, **environ},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    except TimeoutError:
-        os.killpg(process.pid, 9)
-        raise
-    told = output.decode(errors="replace")
-    assert process.returncode == 0, told[-4_000:]
-    return told
+        return await python_of(client, *argv, cwd=cwd, seconds=SECONDS, **environ)
+    except subprocess.CalledProcessError as e:
+        raise AssertionError(e.output[-4_000:]) from None
 
 
 def example(about: str) -> str:

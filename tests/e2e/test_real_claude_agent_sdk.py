@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.clients import KEY
-from tests.environments import CODE, CRATE, SCRIPTS, example, framework, needs, python, write_parts
+from bench.clients import KEY, framework
+from tests.environments import CODE, CRATE, SCRIPTS, example, needs, python, write_parts
 
 from perdure.sync import Session
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use

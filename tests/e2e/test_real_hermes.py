@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
-from bench.clients import ROOT, Worker
-from tests.environments import CODE, CRATE, SCRIPTS, example, framework, needs, python, write_parts
+from bench.clients import Worker, entry_points, framework
+from tests.environments import CODE, CRATE, SCRIPTS, example, needs, python, write_parts
 
 from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
@@ -40,18 +39,6 @@ class Asked(Worker):
     is_gone = False
 
 
-def installed(folder: Path) -> str:
-    """A folder on the path that says of Perdure what its package says of itself: its entry points."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    about = folder / f"perdure-{project['version']}.dist-info"
-    about.mkdir(parents=True)
-    about.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: perdure\nVersion: {project['version']}\n")
-    groups = project["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()) for group, points in groups]
-    about.joinpath("entry_points.txt").write_text("\n".join(lines))
-    return f"{ROOT / 'src'}:{folder}"
-
-
 async def hermes(folder: Path, worker: Worker, engine: str, *prompts: str, **environ: str) -> list[str]:
     project = folder / "project"
     write_parts(project, worker.calls)
@@ -69,7 +56,7 @@ async def hermes(folder: Path, worker: Worker, engine: str, *prompts: str, **env
             PERDURE_HOME=str(folder / "home"),
             TERMINAL_CWD=str(project),
             WINDOW=str(WINDOW),
-            PYTHONPATH=installed(folder / "installed"),
+            PYTHONPATH=entry_points(folder / "installed"),
             **environ,
         )
     return [line for line in told.splitlines() if line.startswith(("engine: ", "said: ", "compressions: "))]

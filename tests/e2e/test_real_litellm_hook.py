@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.clients import Worker
-from tests.environments import CODE, CRATE, SCRIPTS, example, framework, needs, python, write_parts
+from bench.clients import Worker, framework
+from tests.environments import CODE, CRATE, SCRIPTS, example, needs, python, write_parts
 
 from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
