@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.integrations.langchain import PerdureMiddleware
+from perdure.errors import SessionBusy
 from perdure.sync import Session
 from perdure.testing import FakeUpstream, ModelRules, UpstreamError, say, tool_use
 
@@ -20,9 +21,10 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+from perdure.integrations.langchain import PerdureMiddleware
+
 pytestmark = pytest.mark.e2e
 WINDOW = 24_000
-Json = dict[str, Any]
 
 
 def read(path: str) -> str:
@@ -155,3 +157,42 @@ def test_calls_whose_ids_begin_anew_keep_their_results(tmp_path: Path) -> None:
     server = model(["Done."])
     agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home")).invoke({"messages": history})
     assert server.upstream.statistics.refused == 0
+
+
+def test_a_run_that_was_interrupted_is_resumed(tmp_path: Path) -> None:
+    """LIB-4: stopped before its tools, and gone on with by another middleware, as in another process."""
+    saver, server = InMemorySaver(), model([*reads(2), "Done."])
+    config = {"configurable": {"thread_id": "t"}, **LONG}
+    given: Any = {"home": tmp_path / "home"}
+    first = PerdureMiddleware(tmp_path, **given)
+    agent = agent_of(server, first, checkpointer=saver, interrupt_before=["tools"])
+    agent.invoke(ASKED, config)
+    id = agent.get_state(config).values["perdure_session"]
+    with pytest.raises(SessionBusy):
+        Session.open(id, home=tmp_path / "home")
+    first.close()
+    agent = agent_of(server, PerdureMiddleware(tmp_path, **given), checkpointer=saver)
+    assert agent.invoke(None, config)["messages"][-1].content == "Done."
+    with Session.open(id, home=tmp_path / "home") as session:
+        assert [one["role"] for one in session.messages("openai")] == [
+            *("system", "user", "assistant", "tool", "assistant", "tool", "assistant")
+        ]
+
+
+def test_several_conversations_and_an_event_loop_at_once(tmp_path: Path) -> None:
+    """LIB-4: one middleware serves many conversations, in threads, and where a loop runs as it does in notebooks."""
+    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home", settings={"window_tokens": WINDOW})
+
+    def held(number: int) -> str:
+        agent = agent_of(model([*reads(14, number), "Done."]), middleware)
+        said = agent.invoke({"messages": [HumanMessage(f"Conversation {number}.")]}, LONG)["messages"]
+        assert [one.content for one in said if one.type == "human"] == [f"Conversation {number}."]
+        return str(said[-1].content)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(held, range(4))) == ["Done."] * 4
+
+    async def in_a_notebook() -> str:
+        return held(9)
+
+    assert asyncio.run(in_a_notebook()) == "Done."

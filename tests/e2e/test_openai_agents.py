@@ -177,3 +177,14 @@ async def test_what_was_cleared_is_recalled_by_the_tool(tmp_path: Path) -> None:
         run = await Runner.run(agent, "Read.", session=memory, run_config=memory.run_config(), max_turns=LONG)
         outputs = [str(item) for item in run.to_input_list() if item.get("type") == "function_call_output"]
         assert run.final_output == "Done." and "a line of f2.py" in outputs[-1]
+
+
+async def test_an_item_that_is_taken_back_can_be_said_again(tmp_path: Path) -> None:
+    """LIB-4: the SDK takes items back when it repeats a turn; what it says then is kept, whatever the filter saw."""
+    async with served([*reads(1), "Done."]) as one, memory_of(tmp_path) as memory:
+        await Runner.run(agent_of(one.model()), "Read.", session=memory, run_config=memory.run_config())
+        said = str(memory.session.messages("responses"))
+        back = [await memory.pop_item() for _ in range(3)]
+        assert "f0.py" not in str(memory.session.messages("responses"))
+        await memory.add_items([item for item in reversed(back) if item is not None])
+        assert str(memory.session.messages("responses")) == said

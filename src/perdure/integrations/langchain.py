@@ -121,8 +121,9 @@ class PerdureMiddleware(AgentMiddleware[PerdureState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
         """Send what fits, and compact and ask again where the model finds it too long all the same."""
+        fitting = _outside_loop(partial(self._fitting, request))
         try:
-            response = handler(_outside_loop(partial(self._fitting, request)))
+            response = handler(fitting)
         except Exception as e:
             if not _outside_loop(partial(self._refused, request, e)):
                 raise
@@ -134,8 +135,9 @@ class PerdureMiddleware(AgentMiddleware[PerdureState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
         """As `wrap_model_call`."""
+        fitting = await anyio.to_thread.run_sync(self._fitting, request)
         try:
-            response = await handler(await anyio.to_thread.run_sync(self._fitting, request))
+            response = await handler(fitting)
         except Exception as e:
             if not await anyio.to_thread.run_sync(self._refused, request, e):
                 raise

@@ -118,11 +118,12 @@ class PerdureSession:
             return None
         *self._items, last = self._items
         await self._follow(self._items)
+        self._seen = []
         return last
 
     async def clear_session(self) -> None:
         """Begin anew. What was said can still be recalled."""
-        self._items = []
+        self._items, self._seen = [], []
         await self._follow(self._items)
 
     # --- what makes requests fit --------------------------------------------------------------------------------------
