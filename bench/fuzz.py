@@ -34,7 +34,7 @@ from perdure.engine.session import LiveSession
 from perdure.engine.turn import prepare
 from perdure.errors import ContextBlocked, PerdureError
 from perdure.gateway import anthropic, openai
-from perdure.gateway.requests import DigestLimits, ParsedBody, Unmanageable, fields_of, list_of
+from perdure.gateway.requests import ParsedBody, Unmanageable, fields_of, list_of
 from perdure.lab.replay.drive import ReplayOptions
 from perdure.lab.replay.run import replay_recording
 from perdure.logs.detect import read_recordings
@@ -43,6 +43,7 @@ from perdure.testing import ModelRules, check_anthropic, check_openai
 from perdure.text.frontmatter import front_matter
 from perdure.text.markdown import compact_instructions, imports, sections, without_comments
 from perdure.transcript.codec import encode_header, encode_line
+from perdure.transcript.history import DigestLimits, NotDigestible
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import Front, Header, Noted, Pinned, Titled
 from perdure.wiring import memory_session, open_session
@@ -388,7 +389,7 @@ async def _body(data: bytes, side: Any) -> None:
             side.digest(bytes(raw), DigestLimits())
         messages, front = side.messages(incoming.history), side.front(incoming)
         side.head(incoming, 100)
-    except Unmanageable:
+    except (NotDigestible, Unmanageable):
         return
     session = await memory_session(journal=MemoryJournal(HEADER, encode=True))
     await session.record(front)
