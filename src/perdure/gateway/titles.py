@@ -12,10 +12,11 @@ from perdure.transcript.texts import first_words, texts_of
 
 NAMED_BY = 3  # answers; who has said nothing by then won't be known by it
 _FIRST = 6  # messages in which a person's first words are looked for
+# Everything that repeats is bounded: a text that begins like one of these again and again is still read in no time.
 _FOLDER = re.compile(
-    r"^\W*(?:primary |current )?working directory(?: is)?: *(?P<line>.+?)\s*$"
-    r"|<cwd>(?P<element>[^<\n]+)</cwd>"
-    r"|current working directory \((?P<aside>[^)\n]+)\)",
+    r"^[^\w\n]{0,40}(?:primary |current )?working directory(?: is)?: {0,8}(?P<line>[^\n]{1,1000})"
+    r"|<cwd>(?P<element>[^<\n]{1,1000})</cwd>"
+    r"|current working directory \((?P<aside>[^()\n]{1,1000})\)",
     re.IGNORECASE | re.MULTILINE,
 )
 _PATH = re.compile(r"(?:/|~|[A-Za-z]:\\).{0,1000}")

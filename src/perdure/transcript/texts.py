@@ -20,9 +20,7 @@ _DATA_CHARS = 4_000  # a longer string without a single blank is data, not words
 _DEPTH = 40
 _TITLE_CHARS = 80
 _READ_CHARS = 100_000  # of each text in which a title is looked for
-_WORDS = re.compile(
-    r"<(task|user_query|user_message)>(.*?)</\1>", re.DOTALL
-)  # in which some clients wrap what was typed
+_WRAPS = ("task", "user_query", "user_message")  # in which some clients wrap what was typed
 _NOT_SAID = ("# AGENTS.md instructions", "Caveat: The messages below")
 
 
@@ -134,10 +132,20 @@ def first_words(messages: Iterable[Message]) -> str | None:
     """The first real words of a person, as the title of a conversation that has no other; None when there are none."""
     for message in messages:
         for text in texts_of(message.blocks) if is_of_person(message) else ():
-            wrapped = _WORDS.search(text)
-            words = " ".join((wrapped[2] if wrapped else spoken_text(text)).split())
+            wrapped = _wrapped(text)
+            words = " ".join((spoken_text(text) if wrapped is None else wrapped).split())
             if words and not words.startswith(_NOT_SAID):
                 return words if len(words) <= _TITLE_CHARS else f"{words[: _TITLE_CHARS - 1].rstrip()}…"
+    return None
+
+
+def _wrapped(text: str) -> str | None:
+    """What stands in the first wrap of a text that is closed; None where there is none. Each tag is looked for once."""
+    opened = ((text.find(f"<{name}>"), name) for name in _WRAPS)
+    for at, name in sorted(one for one in opened if one[0] >= 0):
+        begin = at + len(name) + 2
+        if (end := text.find(f"</{name}>", begin)) >= 0:
+            return text[begin:end]
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from perdure.context.view import project
@@ -52,6 +54,31 @@ def test_the_folder_is_where_the_client_says_it_works(system: str, said: str, fo
     """GW-9."""
     told = known(said, system=system)
     assert (told and told.folder) == folder
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "\n" * 200_000,
+        "- \n" * 60_000,
+        "- " * 100_000,
+        "working directory: a" + " " * 200_000 + "b",
+        "working directory:" + " " * 200_000,
+        "current working directory (" * 8_000,
+        "<cwd>" * 40_000,
+        "<cwd>" + "a" * 200_000,
+        "</task>" + "<task>" * 30_000,
+        "<user_query>" * 15_000,
+        "<system-reminder>" * 12_000,
+        "<environment_context>" * 9_000,
+    ],
+    ids=lambda said: said.strip()[:24] or "blank",
+)
+def test_no_text_takes_long_to_look_through(said: str) -> None:
+    """SPD-8, SEC-6: a title is made on the loop of all tenants; one text of 100 KB once held it for minutes."""
+    began = time.process_time()
+    known(said, said, system=said)
+    assert time.process_time() - began < 0.5
 
 
 def test_what_is_known_stays() -> None:
