@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from tests.gateways import Running, config_of, fake, in_loop, serving, upstream
@@ -100,6 +102,61 @@ async def test_another_tenant_has_no_part_in_it(tmp_path: Path) -> None:
             assert raised.value.code == "previous_response_not_found"
             assert len(server.received) == asked, "the account isn't asked, which has it"
             assert (await alice.responses.retrieve(made.id)).output == made.output
+
+
+@in_loop
+async def test_no_spelling_reaches_what_is_another_tenants(tmp_path: Path) -> None:
+    """GW-6, SEC-7: of one account upstream, a tenant names another's response, conversation or item in ways that only
+    the upstream might understand. It isn't asked, whatever it would make of that."""
+    async with fake(upstream(*script())) as server:
+        tenants = {name: {"key_env": name.upper(), "upstream_keys": {"openai": "SHARED"}} for name in ("alice", "bob")}
+        environ = {"ALICE": "alice-key", "BOB": "bob-key", "SHARED": "shared-key"}
+        async with serving(tmp_path, server, environ=environ, tenants=tenants) as at:
+            alice = openai.AsyncOpenAI(api_key="alice-key", base_url=f"{at.url}/v1", max_retries=0)
+            at.clients.append(alice)
+            made = await alice.responses.create(model="gpt-6-sol", input="my secret", tools=[READ])
+            theirs, item, asked = made.id.encode(), made.output[0].id.encode(), len(server.received)
+            named = b'{"model":"m","input":"go on","previous_response_id":"%b"}' % theirs
+            conversation = b'"conv_' + b"0" * 48 + b'"'
+            bodies = [
+                (b'{"model":"m","input":"go on","previous\\u005fresponse_id":"%b"}' % theirs, ""),
+                (b'{"model":"m","input":"go on","conv\\u0065rsation":%b}' % conversation, ""),
+                (b'{"model":"m","input":"go on","conv\\u0065rsation":{"id":%b}}' % conversation, ""),
+                (named[:-1] + b',"metadata":' + b"[" * 1_500 + b"]" * 1_500 + b"}", ""),
+                (named[:-1] + b',"top_p":NaN}', ""),
+                (named[:-1] + b',"user":"\\ud800"}', ""),
+                (named.replace(b"go on", b"\xff"), ""),
+                (b"\xef\xbb\xbf" + named, ""),
+                (named.decode().encode("utf-16"), ""),
+                (gzip.compress(named[:9]) + gzip.compress(named[9:]), "gzip"),
+                (gzip.compress(gzip.compress(named)), "gzip, gzip"),
+                (named, "unheard-of"),
+                (b'{"model":"m","input":[{"type":"item_reference","id":"%b"}]}' % item, ""),
+                (b'{"model":"m","input":[{"type":"item\\u005freference","id":"%b"}]}' % item, ""),
+                (b'{"model":"m","input":[{"id":"%b"}]}' % item, ""),
+                (b'{"model":"m","input":[{"id":"%b","type":null}]}' % item, ""),
+            ]
+            heads = {"authorization": "Bearer bob-key", "content-type": "application/json"}
+            async with aiohttp.ClientSession() as bob:
+                for ending in ("", "/compact", "/input_tokens"):
+                    for body, encoding in bodies:
+                        more = {"content-encoding": encoding} if encoding else {}
+                        url = f"{at.url}/v1/responses{ending}"
+                        async with bob.post(url, data=body, headers=heads | more) as told:
+                            assert 400 <= told.status < 500, (ending, body[:200])
+                            assert "error" in await told.json()
+                one = f"{at.url}/v1/responses/{made.id}"
+                ways = ["/", "//", "/input_items/", "/cancel/", "//cancel", "/anything"]
+                for method in ("GET", "HEAD", "POST", "DELETE", "PATCH"):
+                    for url in (*(one + way for way in ways), one.replace("/responses/", "/responses//"), one.upper()):
+                        url = url.replace("HTTP://", "http://")
+                        async with bob.request(method, url, headers=heads, allow_redirects=False) as told:
+                            assert 400 <= told.status < 500, (method, url)
+                    url = f"{at.url}/v1/conversations/{conversation.decode()[1:-1]}"
+                    for way in ("", "/", "/items/", "/items/msg_1/", "//items"):
+                        async with bob.request(method, url + way, headers=heads, allow_redirects=False) as told:
+                            assert 400 <= told.status < 500, (method, url + way)
+            assert [request.path for request in server.received[asked:]] == []
 
 
 @in_loop

@@ -46,6 +46,8 @@ _MANAGED = {
 }  # and the paths of `HostedCall`
 _CANCEL = re.compile(r"/responses/([^/]+?)/cancel\Z")
 _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
+# What an account has stored, however a path spells it: where tenants share one, only what is known here may be asked.
+_OF_ACCOUNT = re.compile(r"/responses/|/conversations/+conv_", re.IGNORECASE)
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
 _REQUEST = b"x-perdure-request"
@@ -265,6 +267,10 @@ class GatewayApp:
             send = passed
         call = ConversationCall.of(scope["method"], path) if route.is_managed else None
         if call is not None and await self._conversation(tenant, scope, body, call, send, record, is_shared=is_shared):
+            return
+        if is_shared and kind == "other" and route.is_managed and _OF_ACCOUNT.search(path):
+            record.reason = "stored"
+            await _answer(send, 404, side.error_body(404, "nothing of yours is stored under this path"))
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         raw = raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw

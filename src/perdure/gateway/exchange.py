@@ -31,7 +31,7 @@ from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.hosted import HostedCall, is_signed
 from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
-from perdure.gateway.responses import TRIGGER, UnknownPast, past_in
+from perdure.gateway.responses import TRIGGER, UnknownPast, past_upstream
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import (
     BROKEN,
@@ -280,6 +280,8 @@ class GatewayExchange:
         """The upstream's answer, or its error when nothing helps. Raises `ModelDown` when there is none."""
         while True:
             sent = body if body is not None else self._said if turn is None else turn.body
+            if turn is None:
+                await self._vouched_for(sent)
             answer = await self._sent(sent)
             if turn is None:
                 return answer
@@ -298,13 +300,22 @@ class GatewayExchange:
                 return answer
             answer.close()
 
+    async def _vouched_for(self, body: bytes) -> None:
+        """Make sure that what passes through names nothing of another tenant's, who shares the account (SEC-7).
+
+        Raises `UnknownPast`.
+        """
+        inquiry = self._inquiry
+        if body and inquiry.is_shared and inquiry.side.protocol == "responses":
+            named = await run_aside(len(body), lambda: past_upstream(body))
+            known = await self._gateway.sessions(inquiry.tenant.id).items(named)
+            if foreign := next((one for one in named if one not in known), None):
+                raise UnknownPast(404, f"Item with id '{foreign}' not found.", "input")
+
     async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
         inquiry, upstream = self._inquiry, self._upstream
         self._kept, self._ahead = None, []
         is_own = body is self._said
-        is_past_shared = is_own and inquiry.is_shared and inquiry.side.protocol == "responses"
-        if is_past_shared and any(past := past_in(body)):
-            raise UnknownPast(*past)
         body = inquiry.body if is_own else body if inquiry.hosted is None else inquiry.hosted.closed(body)
         if (encoding := inquiry.encoding) and not is_own:
             view = body

@@ -77,6 +77,8 @@ class ResponsesProtocol:
             raise Unmanageable("prompt")  # its template names the model, so nobody here knows the window
         if whole.value("background") is True:
             raise Unmanageable("background")
+        if whole.value("conversation"):
+            raise Unmanageable("conversation")  # one of ours was put in the place of its name
         continues = str(whole.value(_CONTINUES) or "")
         said = taken.fields.get("input")
         if said is not None and bytes(memoryview(said)[:1]) == b'"':
@@ -187,17 +189,14 @@ class ResponsesProtocol:
 
 
 class UnknownPast(Exception):
-    """A response or a conversation that none of the tenant's sessions has, and that the upstream may have of somebody
-    else. `status` and `body` are what its client is told."""
+    """Something from before that none of the tenant's sessions has, and that the upstream may have of somebody else.
+    `status` and `body` are what its client is told."""
 
-    def __init__(self, response: str, conversation: str) -> None:
-        super().__init__(response or conversation)
-        self.status = 400 if response else 404
-        told: Data = {"message": f"Conversation with id '{conversation}' not found.", "param": None, "code": None}
-        if response:
-            told = {"message": f"Previous response with id '{response}' not found.", "param": _CONTINUES}
-            told["code"] = "previous_response_not_found"
-        self.body = msgspec.json.encode({"error": {"type": "invalid_request_error", **told}})
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        told = {"type": "invalid_request_error", "message": message, "param": param, "code": code}
+        self.body = msgspec.json.encode({"error": told})
 
 
 def past_in(body: bytes) -> tuple[str, str]:
@@ -205,11 +204,38 @@ def past_in(body: bytes) -> tuple[str, str]:
     if _CONTINUES.encode() not in body and CONVERSATION not in body:
         return "", ""
     try:
-        fields = fields_of(body)
-        response, named = (msgspec.json.decode(fields.get(name, b"null")) for name in (_CONTINUES, "conversation"))
+        return _past_of(fields_of(body))
     except (Unmanageable, *UNREADABLE):
         return "", ""
+
+
+def _past_of(fields: Mapping[str, msgspec.Raw]) -> tuple[str, str]:
+    response, named = (msgspec.json.decode(fields.get(name, b"null")) for name in (_CONTINUES, "conversation"))
     return str(response or ""), str((named.get("id") if isinstance(named, dict) else named) or "")
+
+
+def past_upstream(body: bytes) -> list[str]:
+    """The items that a body names, which has to say everything else itself.
+
+    Nothing here trusts how the body looks: JSON can spell a name in many ways.
+
+    Raises:
+        UnknownPast: it names a response or a conversation, or can't be read here, though the upstream might.
+    """
+    try:
+        fields = fields_of(body)
+        response, conversation = _past_of(fields)
+        raws = input_items(fields.get("input"))
+        named = [str(msgspec.json.decode(raw).get("id")) for raw in raws if item_kind(raw)[0] == "item_reference"]
+    except (Unmanageable, MalformedBlock, *UNREADABLE):
+        text = "perdure: the body can't be read, and others share the account that it would go to: send plain JSON"
+        raise UnknownPast(400, text) from None
+    if response:
+        text, code = f"Previous response with id '{response}' not found.", "previous_response_not_found"
+        raise UnknownPast(400, text, _CONTINUES, code)
+    if conversation:
+        raise UnknownPast(404, f"Conversation with id '{conversation}' not found.")
+    return named
 
 
 def input_items(said: msgspec.Raw | None) -> list[msgspec.Raw]:
@@ -287,6 +313,8 @@ def _with_reasoning(taken: ParsedBody) -> ParsedBody:
     begins = known
     for number in range(known, len(messages)):
         kind, role = _kind(messages[number]) if number >= taken.known else (REASONING, "")
+        if kind == "item_reference":
+            raise Unmanageable("item_reference")  # one of ours was put in its place
         if begins < number and not is_of_model(kind, role):
             runs.append((begins, number))
             begins = number
