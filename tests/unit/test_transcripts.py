@@ -97,6 +97,20 @@ def test_a_summary_that_missed_something_is_made_anew(tmp_path: Path) -> None:
     assert told[0] == "one" and told[2] == {"count": 4} and told[1] == folder.sessions("project")[0][1]
 
 
+def test_a_transcript_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
+    """LIB-4, SEC-12: as a purge does it; ids are those of the new file, and so is the summary."""
+    folder = TranscriptFolder(tmp_path)
+    folder.append(KEY, [entry(1, text="a secret"), entry(2)], lambda before, entries: {"texts": str(entries)})
+    path = file_of(tmp_path)
+    path.with_suffix(".new").write_bytes(
+        path.read_bytes().replace(b"a secret", b"(purged)" * 9).replace(b'"u2"', b'"u3"')
+    )
+    path.with_suffix(".new").replace(path)
+    folder.append(KEY, [entry(2), entry(3)], lambda before, entries: {"texts": f"{before} {entries}"})
+    assert [one["uuid"] for one in folder.load(KEY) or []] == ["u1", "u3", "u2"]
+    assert "a secret" not in str(folder.summaries("project"))
+
+
 def test_what_belongs_to_a_session_goes_with_it(tmp_path: Path) -> None:
     """LIB-4: a session that is deleted leaves nothing, and another one is untouched."""
     folder = TranscriptFolder(tmp_path)

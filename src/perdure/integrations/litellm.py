@@ -46,6 +46,7 @@ class _FollowedConversation:
     """A conversation, its session, and by what the next request of it is known."""
 
     key: str
+    is_named: bool
     session: Session
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     head: bytes = b""  # the link behind the messages of the last request …
@@ -80,7 +81,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         self._project, self._home, self._settings = path_of(project, "project"), home, settings_of(settings)
         self._opening = asyncio.Lock()
         self._open: OrderedDict[str, _FollowedConversation] = OrderedDict()
-        self._heads: dict[bytes, _FollowedConversation] = {}  # by the links that a next request may come by
+        self._heads: dict[bytes, _FollowedConversation] = {}  # those without a name, by where a next request may go on
         self._calls: OrderedDict[str, _FollowedConversation] = OrderedDict()  # that wait for their answers
 
     # --- what an application uses -------------------------------------------------------------------------------------
@@ -195,7 +196,8 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
             for link in (known.head, known.shown):
                 self._heads.pop(link, None)
             known.head, known.shown = links[-1], _links(owner, shown.data)[-1] if shown.is_changed else b""
-            self._heads |= {link: known for link in (known.head, known.shown) if link}
+            if not known.is_named:
+                self._heads |= {link: known for link in (known.head, known.shown) if link}
         self._calls[str(kwargs.get("litellm_call_id"))] = known
         if len(self._calls) > _MOST_CALLS:
             self._calls.popitem(last=False)
@@ -211,7 +213,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
             known = self._open.get(key) if key else next(filter(None, map(self._heads.get, reversed(links))), None)
             if known is None:
                 session = await self._session(str(kwargs.get("model") or ""), key)
-                known = _FollowedConversation(key or session.id, session)
+                known = _FollowedConversation(key or session.id, bool(key), session)
                 self._open[known.key] = known
             self._open.move_to_end(known.key)
             if len(self._open) > _MOST_OPEN:
@@ -277,8 +279,6 @@ def _links(owner: str, history: Sequence[Any]) -> list[bytes]:
 
 def _window(model: str) -> int | None:
     """As LiteLLM's table has it; None for a model that it doesn't know."""
-    try:
-        window = litellm.get_model_info(model).get("max_input_tokens")
-    except Exception:  # it raises a plain one for a model that it doesn't know
-        return None
+    named = litellm.model_cost.get(model) or litellm.model_cost.get(model.partition("/")[2]) or {}
+    window = named.get("max_input_tokens")
     return window if isinstance(window, int) and window > 0 else None
