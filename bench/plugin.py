@@ -37,7 +37,7 @@ from perdure.lab.bench.report import RowSums
 from perdure.lab.bench.scores import score
 from perdure.logs.claude_code import read
 from perdure.plugin.carried import open_carried
-from perdure.plugin.record import in_parts, record, tokens_of
+from perdure.plugin.record import record_parts
 from perdure.transcript.tokens import base_tokens
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,14 +224,14 @@ def boundaries(files: Sequence[Path]) -> Iterator[tuple[Path, BenchCut, Gold]]:
                     yield file, place, gold
 
 
-def record_before(file: Path, line: int, tokens: int) -> str:
+def record_before(file: Path, line: int, parts: int) -> str:
     """The record that hooks give at a line of a log, when they read it up to there."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.jsonl")
         log.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[: line - 1]))
         with open_carried(folder, str(log)) as carried:
             carried.read_on()
-            return "\n".join(in_parts(record(carried, tokens)))
+            return "\n".join(record_parts(carried, parts))
 
 
 def fidelity(files: Sequence[Path]) -> None:
@@ -247,7 +247,7 @@ def fidelity(files: Sequence[Path]) -> None:
         summary = shown(place.summary or ())
         enter("the real summary", place, gold, summary)
         for parts in (1, 2, 3):
-            text = record_before(file, place.line, tokens_of(parts))
+            text = record_before(file, place.line, parts)
             enter(f"… and our record, {parts} part{'s' if parts > 1 else ''}", place, gold, f"{summary}\n{text}")
             if parts in (1, 3):
                 last = keep_last(place.before, base_tokens(text))

@@ -153,6 +153,64 @@ def test_a_malformed_configuration_is_refused(tmp_path: Path, url: str, client: 
         assert file.read_bytes() == broken and not (tmp_path / ".perdure").exists()
 
 
+CLAUDE = """#!/bin/sh
+# Claude Code's plugin commands, as far as they matter here: `list` tells of what `install` left.
+case "$2 $3" in
+  "list --json") cat "$HOME/installed" 2>/dev/null || echo "[]" ;;
+  "install perdure@perdure") [ -e "$HOME/broken" ] && { echo "no such plugin" >&2; exit 3; }
+    echo '[{"id": "perdure@perdure"}]' > "$HOME/installed" ;;
+  "uninstall perdure@perdure") rm -f "$HOME/installed" ;;
+esac
+"""
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Path:
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(CLAUDE)
+    program.chmod(0o755)
+    return program
+
+
+def doctor(home: Path) -> list[dict[str, str]]:
+    """What the doctor says of clients."""
+    done = command("doctor", "--json", cwd=home, env=environ(home))
+    return [one for one in map(json.loads, done.stdout.splitlines()) if one["check"] in FILES]
+
+
+def test_a_plugin_that_cant_be_installed_leaves_nothing(tmp_path: Path, claude: Path) -> None:
+    """PLG-1, CLI-5: the client's own words, and the settings as they were."""
+    (tmp_path / "broken").touch()
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text("{ }")
+    code, said, wrong = setup(tmp_path, "claude-code", "--program", str(claude))
+    assert code == 1 and not said and "no such plugin; nothing was set up" in wrong and len(wrong.splitlines()) == 1
+    assert settings.read_text() == "{ }" and not (tmp_path / "installed").exists() and not doctor(tmp_path)
+
+
+def test_the_doctor_looks_at_what_was_set_up(tmp_path: Path, url: str, claude: Path) -> None:
+    """PLG-1, CLI-3: whether the gateway answers, the plugin is of this Python, and its hooks had no trouble."""
+    assert not doctor(tmp_path)
+    assert setup(tmp_path, "codex", "--gateway", "--url", url)[0] == 0
+    assert setup(tmp_path, "claude-code", "--program", str(claude))[0] == 0
+    assert [one["state"] for one in doctor(tmp_path)] == ["ok", "ok"]
+    errors = tmp_path / ".claude/plugins/data/perdure-perdure/errors.log"
+    errors.parent.mkdir(parents=True)
+    errors.write_text("2026-11-22T20:00:00Z OSError at hook.py:1\n")
+    assert [one["what"] for one in doctor(tmp_path) if one["state"] == "note" and "failed 1 times" in one["what"]]
+    errors.unlink()
+    hooks = tmp_path / ".perdure/setup/plugin/perdure/hooks/hooks.json"
+    hooks.write_text(hooks.read_text().replace("python", "python-of-yesterday"))
+    assert [one["what"] for one in doctor(tmp_path) if one["state"] == "note" and "builds it anew" in one["what"]]
+    assert setup(tmp_path, "claude-code", "--program", str(claude))[0] == 0
+    receipt = tmp_path / ".perdure/setup/codex.json"
+    receipt.write_text(receipt.read_text().replace(url, "http://127.0.0.1:9"))
+    claude_code, codex = doctor(tmp_path)
+    assert claude_code["state"] == "ok" and codex["state"] == "note" and "perdure serve" in codex["what"]
+
+
 @pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
 def test_claude_code_with_the_plugin_and_back(tmp_path: Path) -> None:
     """PLG-1: one command installs it, with the status line, and one removes all of it."""

@@ -74,10 +74,10 @@ def test_parts_of_any_size_give_the_same(
     for turn in range(5):
         work(log, turn)
         first, second = log.call("Bash", command=f"sleep {turn}"), log.call("Read", file_path=f"/srv/app/{turn}.txt")
-        log.result(second, f"text {turn}")
-        log.result(first, "woke")
+        log.result(*((second, f"text {turn}") if turn % 2 else (first, "woke")))
+        log.result(*((first, "woke") if turn % 2 else (second, f"text {turn}")))
     expected = plain(whole(log))
-    for size in (200, 700, 5_000):
+    for size in (200, 700, 1_100, 1_900, 5_000):
         monkeypatch.setattr(carried_module, "PART_BYTES", size)
         other = tmp_path / f"state-{size}"
         other.mkdir()
@@ -179,6 +179,19 @@ def test_a_call_that_nobody_answers_holds_nothing_up(
         assert carried.head.offset == log.path.stat().st_size
 
 
+def test_a_result_that_is_longer_than_a_part_is_read(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: more is read at once, until the answer of a call is in it."""
+    monkeypatch.setattr(carried_module, "PART_BYTES", 500)
+    work(log, 1)
+    log.run("cat long.txt", "some words of a long file\n" * 400)
+    log.call("Bash", command="make")
+    with open_carried(str(folder), str(log.path)) as carried:
+        carried.read_on()
+        assert log.path.stat().st_size - carried.head.offset < 1_000 and "cat long.txt" in carried.body.memory.commands
+
+
 def test_a_line_too_long_for_anybody_is_passed_over(
     folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +232,9 @@ def test_no_part_is_longer_than_a_client_takes() -> None:
         assert len(parts) > 3 and parts[0].startswith(f'<perdure-record part="1 of {len(parts)}">')
         assert all(len(part.encode() if as_bytes else part) <= PART_CHARS for part in parts)
         inner = "\n".join(part.split("\n", 1)[1].rpartition("\n")[0] for part in parts)
-        assert inner.split() == text.split()
+        assert "(continued)\n- line" in inner
+        lines = [line for line in inner.split("\n") if line and "(continued)" not in line]
+        assert lines == [line for line in text.split("\n") if line]
     assert in_parts("short") == ["<perdure-record>\nshort\n</perdure-record>"]
 
 

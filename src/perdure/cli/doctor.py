@@ -84,6 +84,7 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
     yield _sandbox()
+    yield from _clients(place)
     for folder in (place, trust_root(Path.cwd()) / FORMER_FOLDER):
         yield from _former(folder, repairs)
     place = home()  # it may have its new name by now
@@ -156,6 +157,25 @@ def _sandbox() -> Finding:
     if here.kind == "none":
         return Finding("sandbox", "note", f"none: {here.why}; commands run without one")
     return Finding("sandbox", "ok" if here.kind == "bubblewrap" else "note", f"{WORDS[here.kind]}, {here.why}")
+
+
+def _clients(place: Path) -> Iterator[Finding]:
+    """PLG-1: the coding agents that `perdure setup` set up."""
+    if not (place / "setup").is_dir():
+        return
+    from perdure.plugin.setup import CLIENTS, ClientSetup
+
+    for kind in CLIENTS.values():
+        one = ClientSetup(kind, place, os.environ)
+        try:
+            if (receipt := one.receipt()) is None:
+                continue
+            what = "with the plugin" if receipt.how == "plugin" else f"for the gateway at {receipt.url}"
+            trouble = one.trouble()
+        except PerdureError as e:
+            yield Finding(kind.name, "problem", str(e))
+            continue
+        yield Finding(kind.name, "note" if trouble else "ok", f"set up {what}{f'; {trouble}' if trouble else ''}")
 
 
 def _former(folder: Path, repairs: bool) -> Iterator[Finding]:

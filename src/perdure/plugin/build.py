@@ -18,7 +18,6 @@ from perdure import __version__
 NAME: Final = "perdure"
 SELECTOR: Final = f"{NAME}@{NAME}"  # as the clients' commands call the plugin: PLUGIN@MARKETPLACE
 PARTS: Final = 2  # of the record: 20,000 characters, of which each hook may give half
-MOST_PARTS: Final = 6
 _TIMEOUT_SECONDS = 5
 _ABOUT = "Keeps a record of what was said and done, and hands it to the model after a compaction."
 _README = """# Perdure for coding agents
@@ -101,6 +100,12 @@ def plugin_files(parts: int = PARTS) -> dict[str, str]:
         f"{own}skills/recall/SKILL.md": _SKILL.format(command=shlex.join(python_command("perdure"))),
         f"{own}README.md": _README,
     }
+
+
+def is_built(folder: Path) -> bool:
+    """Whether the folder is as this Python and this version build it."""
+    files = {folder / name: text for name, text in plugin_files().items()}
+    return all(path.is_file() and path.read_bytes() == text.encode() for path, text in files.items())
 
 
 def build_plugin(folder: Path, parts: int = PARTS) -> list[str]:

@@ -114,19 +114,20 @@ class CarriedLog:
                 return False
             chain = self.body.chain.copy()
             steps = self._steps(part.data, chain)
-            call = None if part.is_closed or len(part.data) >= MOST_OPEN_BYTES else _open_call(steps)
-            if call is None:
-                self._take(part, steps, chain)
-                return True
-            place = part.place_of(call - self.head.line)
-            if place > start:
-                part = LogPart(start, part.data[: place - start])
+            call = None if part.is_closed else _open_call(steps)
+            if call is not None and part.place_of(call - self.head.line) == start:
+                if len(part.data) < MOST_OPEN_BYTES:
+                    if start + size >= self.size:
+                        return False  # the log ends in an open call
+                    size *= 2
+                    continue
+                call = _open_call(steps, behind=call)  # nobody answers it any more
+            if call is not None:
+                part = LogPart(start, part.data[: part.place_of(call - self.head.line) - start])
                 chain = self.body.chain.copy()
-                self._take(part, self._steps(part.data, chain), chain)
-                return True
-            if start + len(part.data) + size > self.size and len(self._part(start, 2 * size).data) == len(part.data):
-                return False  # the log ends in an open call
-            size *= 2
+                steps = self._steps(part.data, chain)
+            self._take(part, steps, chain)
+            return True
         return self._passed_over(start)
 
     def _part(self, start: int, size: int) -> LogPart:
@@ -232,11 +233,15 @@ def _size(memory: LedgerMemory) -> int:
     return sum(len(piece.text) + 40 for piece in memory.pieces)
 
 
-def _open_call(steps: Sequence[Step]) -> int | None:
-    """The line of the first call that nothing here answers."""
+def _open_call(steps: Sequence[Step], behind: int = 0) -> int | None:
+    """The line up to which every call is answered before it; None when nothing is open. Looks behind a line only."""
     said = [step for step in steps if isinstance(step, RecordedMessage) and step.message.agent_id is None]
-    answered = {result.tool_use_id for step in said for result in step.message.tool_results}
-    return next((one.line for one in said if any(use.id not in answered for use in one.message.tool_uses)), None)
+    answers = {result.tool_use_id: step.line for step in said for result in step.message.tool_results}
+    calls = [(step.line, answers.get(use.id)) for step in said for use in step.message.tool_uses if step.line > behind]
+    end = min((line for line, answer in calls if answer is None), default=None)
+    while end is not None and (before := [line for line, answer in calls if line < end <= (answer or end)]):
+        end = min(before)  # its answer came behind a call that is open
+    return end
 
 
 def _messages(steps: Sequence[Step]) -> list[Message]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Final
 
+from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
 from perdure.context.reminders import inline
 from perdure.logs.claude_code import RECORD_MARK
@@ -22,16 +22,15 @@ def hook_output(carried: CarriedLog, source: str, *, part: int, parts: int) -> s
     head = carried.head
     if source != "compact" and not is_missing(carried):
         return ""
-    text = record(carried, tokens_of(parts))
-    if not text:
+    cut = record_parts(carried, parts)
+    if not cut:
         return ""
     if source == "compact" and head.client == "claude-code":
         head.is_due = True  # it writes the boundary into its log when its hooks have ended
     else:
         head.is_given = True
     head.given = carried.size
-    cut = in_parts(text, as_bytes=head.client == "codex")
-    if part > min(len(cut), parts):
+    if part > len(cut):
         return ""
     about = {"hookEventName": "SessionStart", "additionalContext": cut[part - 1]}
     return json.dumps({"hookSpecificOutput": about}, ensure_ascii=False)
@@ -47,20 +46,35 @@ def is_missing(carried: CarriedLog) -> bool:
 
 
 def tokens_of(parts: int) -> int:
-    """How long a record may be that so many hooks give; a part is a little less than what fits, for the gaps."""
-    return parts * (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN - (parts - 1) * 60
+    """How long a record may be that so many hooks give; between two parts some room is lost at the ends of lines."""
+    return parts * (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN - (parts - 1) * 120
 
 
 def record(carried: CarriedLog, tokens: int) -> str:
     """The record of what was read, with the end of the log; empty when nothing was said."""
     memory, hole = carried.memory_now()
+    return _rendered(carried.head.log, memory, hole, tokens)
+
+
+def record_parts(carried: CarriedLog, most: int) -> list[str]:
+    """The record in so many parts at most, as large as they can be."""
+    memory, hole = carried.memory_now()
+    tokens = tokens_of(most)
+    while True:
+        text = _rendered(carried.head.log, memory, hole, tokens)
+        parts = in_parts(text, as_bytes=carried.head.client == "codex") if text else []
+        if len(parts) <= most:
+            return parts
+        tokens -= sum(map(len, parts[most:])) // UNITS_PER_TOKEN + 10
+
+
+def _rendered(log: str, memory: LedgerMemory, hole: int, tokens: int) -> str:
     if not memory.tokens:
         return ""
-    log = inline(carried.head.log)
     where = (
         "Where a summary says something else, this is right about names, paths, commands and words. "
-        f"The ids in it name lines of this session's own log, {log}: look there for an id, or for the end of one that "
-        "stands after “…”. Where there is a tool for recall, it finds them too."
+        f"The ids in it name lines of this session's own log, {inline(log)}: look there for an id, or for the end of "
+        "one that stands after “…”. Where there is a tool for recall, it finds them too."
     )
     if hole:
         where += f" About {max(1, round(hole / 1e6))} MB in front of the end of the log haven't been read yet."
@@ -68,22 +82,21 @@ def record(carried: CarriedLog, tokens: int) -> str:
 
 
 def in_parts(text: str, *, as_bytes: bool = False, most: int = PART_CHARS) -> list[str]:
-    """A record in parts of which none is too long, each marked as ours; sections stay whole where they fit."""
+    """A record in parts of which none is too long, each marked as ours; a section that goes on says so."""
 
     def size(piece: str) -> int:
         return len(piece.encode("utf-8", "replace")) if as_bytes else len(piece.encode("utf-16-le", "replace")) // 2
 
     room = most - FRAME_CHARS
-    parts: list[str] = []
-    for section in re.split(r"\n\n(?=## )", text):
-        pieces = [section] if size(section) <= room else section.split("\n")
-        for index, piece in enumerate(pieces):
-            while size(piece) > room:
-                piece = piece[: len(piece) * room // size(piece) - 1]
-            gap = "\n" if index else "\n\n"
-            if parts and size(parts[-1]) + size(piece) + 2 <= room:
-                parts[-1] += f"{gap}{piece}"
-            else:
-                parts.append(piece)
+    parts = [""]
+    heading = ""
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            heading = f"{line} (continued)\n"
+        while size(line) > room - size(heading):
+            line = line[: len(line) * (room - size(heading)) // size(line) - 1]
+        if parts[-1] and size(parts[-1]) + size(line) + 1 > room:
+            parts.append(heading if not line.startswith("## ") else "")
+        parts[-1] += line if not parts[-1] or parts[-1] == heading else f"\n{line}"
     which = [f' part="{number} of {len(parts)}"' if len(parts) > 1 else "" for number in range(1, len(parts) + 1)]
-    return [f"{RECORD_MARK}{one}>\n{part}\n{_END}" for one, part in zip(which, parts, strict=True)]
+    return [f"{RECORD_MARK}{one}>\n{part.strip(chr(10))}\n{_END}" for one, part in zip(which, parts, strict=True)]

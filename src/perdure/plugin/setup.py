@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from perdure.errors import BadSetting, PerdureError
-from perdure.plugin.build import NAME, SELECTOR, build_plugin, hook_command, line_command
+from perdure.plugin.build import NAME, SELECTOR, build_plugin, hook_command, is_built, line_command
 from perdure.plugin.configs import Keys, codex_with_gateway, codex_without_gateway, json_object, json_with, json_without
 
 How = Literal["plugin", "gateway"]
@@ -128,6 +128,11 @@ class ClientSetup:
         return self.home / "setup" / "plugin"
 
     @property
+    def _plugins(self) -> Path:
+        """Where the client keeps plugins and what they keep."""
+        return self.kind.config(self.environ).parent / "plugins"
+
+    @property
     def _receipt(self) -> Path:
         return self.home / "setup" / f"{self.kind.name}.json"
 
@@ -143,6 +148,12 @@ class ClientSetup:
             return None
         except msgspec.MsgspecError as e:
             raise BadSetting(f"{self._receipt}: damaged ({e}); undo the set-up by hand, and delete it") from None
+
+    def _expected_receipt(self) -> SetupReceipt:
+        receipt = self.receipt()
+        if receipt is None:
+            raise BadSetting(f"{self.kind.name}: nothing was set up by `perdure setup` here")
+        return receipt
 
     # --- setting up ---------------------------------------------------------------------------------------------------
 
@@ -226,9 +237,7 @@ class ClientSetup:
             BadSetting: Nothing was set up, or the configuration can't be read.
             PerdureError: A command of the client failed.
         """
-        receipt = self.receipt()
-        if receipt is None:
-            raise BadSetting(f"{self.kind.name}: nothing was set up by `perdure setup` here")
+        receipt = self._expected_receipt()
         file = Path(receipt.file)
         now = _read(file)
         is_untouched = _digest(now) == receipt.after
@@ -237,8 +246,7 @@ class ClientSetup:
             self._without_gateway(file, _text(now, file), earlier, receipt.url)
         if receipt.how == "plugin":
             self._removed(is_strict=True)
-            config = self.kind.config(self.environ).parent / "plugins"
-            for left in (config / "cache" / NAME, config / "data" / f"{NAME}-{NAME}"):
+            for left in (self._plugins / "cache" / NAME, self._plugins / "data" / f"{NAME}-{NAME}"):
                 shutil.rmtree(left, ignore_errors=True)
             if not is_untouched and self.kind.name == "claude-code":
                 ours: dict[Keys, Any] = {("statusLine",): _STATUS_LINE}
@@ -257,6 +265,25 @@ class ClientSetup:
             _write(file, codex_without_gateway(text).encode())
         else:
             _write(file, json_without(text, self.kind.gateway(url), earlier, file).encode())
+
+    def trouble(self) -> str:
+        """What keeps the set-up from working, with what to do; empty when it works, as far as a look can tell.
+
+        Raises:
+            BadSetting: Nothing was set up here.
+        """
+        receipt = self._expected_receipt()
+        if receipt.how == "gateway":
+            try:
+                _call_gateway(receipt.url)
+            except PerdureError as e:
+                return str(e)
+            return ""
+        if not is_built(self.folder):
+            return f"the plugin was built by another Perdure or Python: `perdure setup {self.kind.name}` builds it anew"
+        errors = self._plugins / "data" / f"{NAME}-{NAME}" / "errors.log"
+        lines = errors.read_text(errors="replace").splitlines() if errors.is_file() else []
+        return f"a hook failed {len(lines)} times, last {lines[-1]} (in {errors})" if lines else ""
 
     # --- the client's commands ----------------------------------------------------------------------------------------
 
