@@ -170,3 +170,17 @@ def test_the_status_line(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     hooks.run("PreCompact")
     hooks.data.rename(given_data)
     assert line() == "perdure: context 42%, 1 compaction, all of the log read\n"
+
+
+def test_where_nothing_can_be_kept_the_record_is_given(
+    hooks: HookRunner, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: neither a folder that can't be made nor the encoding of a terminal keeps it from the model."""
+    session(log)
+    log.user("日本語 stays 日本語.")
+    hooks.data.mkdir()
+    (hooks.data / "sessions").write_text("in the way")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    text = hooks.run("SessionStart", source="compact")
+    assert "generated.py" in text and "日本語" in text
+    assert "Error" in hooks.errors and len(hooks.errors.splitlines()) == 1

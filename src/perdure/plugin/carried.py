@@ -20,7 +20,7 @@ from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_le
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
 from perdure.logs.claude_code import MainChain, is_shown_again
 from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Step
-from perdure.plugin.state import StateHead, read_state, write_state
+from perdure.plugin.state import DAMAGED, StateHead, read_state, write_state
 from perdure.transcript.messages import Message
 
 PART_BYTES: Final = 128 * 1024  # of a log, read at once
@@ -277,7 +277,7 @@ def open_carried(folder: str, log: str) -> Iterator[CarriedLog]:
         head, body = read_state(folder, log, fd, about.st_size)
         try:
             known = msgspec.msgpack.decode(body, type=CarriedBody) if body else CarriedBody()
-        except msgspec.MsgspecError:  # a damaged state: the log tells everything again
+        except DAMAGED:  # a damaged state: the log tells everything again
             head, body, known = StateHead(log=log, client=head.client, remembered=head.remembered), b"", CarriedBody()
         saved = (msgspec.json.encode(head), body)
         yield CarriedLog(folder, fd, head, known, about.st_size, saved, body)

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
             is_line = arguments[:1] == ["statusline"]
             folder = _line_folder(given) if is_line else data_folder(os.environ)
             said = _status_line(given, folder) if is_line else answer(given, folder, part, parts)
-            sys.stdout.write(said)
+            sys.stdout.buffer.write(said.encode("utf-8", "replace"))  # whatever a terminal's encoding is
             sys.stdout.flush()
     except Exception:
         _note(folder)
@@ -92,27 +92,38 @@ def answer(given: Mapping[str, Any], data: str, part: int = 1, parts: int = 1) -
 
 def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts: int) -> str:
     """What a hook has to say that reads the log: from here on imports are dear."""
-    event = given.get("hook_event_name")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    event, data = given.get("hook_event_name"), os.path.dirname(os.path.dirname(folder))
+    is_start = event == "SessionStart"  # the model gets its record, whether anything can be kept here or not
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError:
+        if not is_start:
+            raise
+        _note(data)
     with _locked(folder, WAIT_SECONDS if event != "PostToolUse" else 0.0) as is_ours:
         if event == "SessionEnd":
             from perdure.plugin.memories import remember
 
             remember(folder, log, str(given.get("cwd") or ""), str(given.get("session_id")), is_kept=is_ours)
             return ""
-        if not is_ours and event != "SessionStart":
+        if not is_ours and not is_start:
             return ""  # another hook of this session reads the same
         from perdure.plugin.carried import open_carried
 
         with open_carried(folder, log) as carried:
             carried.read_on(BEGAN + READING_SECONDS)
             said = ""
-            if event == "SessionStart":
+            if is_start:
                 from perdure.plugin.record import hook_output
 
                 said = hook_output(carried, str(given.get("source")), part=part, parts=parts)
             if is_ours:
-                carried.save()
+                try:
+                    carried.save()
+                except OSError:
+                    if not said:
+                        raise
+                    _note(data)
             return said
 
 
@@ -130,9 +141,10 @@ def head_of(folder: str) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, STATE), "rb") as file:
             head = json.loads(file.readline(HEAD_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return head if isinstance(head, dict) else {}
+    is_sound = isinstance(head, dict) and all(type(head.get(name, 0)) is int for name in ("offset", "boundaries"))
+    return head if is_sound else {}
 
 
 @contextmanager
@@ -140,7 +152,11 @@ def _locked(folder: str, seconds: float) -> Iterator[bool]:
     """Whether this hook is the one that may write the state; a lock ends with its process, however that ends."""
     import fcntl
 
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # where it couldn't be made
+        yield False
+        return
     try:
         until = time.monotonic() + seconds
         while True:
@@ -162,7 +178,8 @@ def _forget_old(sessions: str) -> None:
     """Remove the state of sessions that nobody went on with."""
     try:
         with os.scandir(sessions) as entries:
-            old = [one.path for one in entries if time.time() - one.stat().st_mtime > KEPT_DAYS * 86_400]
+            now = time.time()
+            old = [one.path for one in entries if now - one.stat(follow_symlinks=False).st_mtime > KEPT_DAYS * 86_400]
     except OSError:
         return
     for folder in old[:50]:

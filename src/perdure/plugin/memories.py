@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.logs.recording import RecordedMessage
 from perdure.memory.remarks import Remark, remarks
-from perdure.plugin.state import StateHead, read_state, write_state
+from perdure.plugin.state import DAMAGED, StateHead, read_state, write_state
 from perdure.transcript.messages import spoken
 
 END_BYTES = 512 * 1024  # of a log, behind what was read of it
@@ -59,10 +59,14 @@ def remember(folder: str, log: str, project: str, session: str, *, is_kept: bool
 
 def _words(head: StateHead, body: bytes, fd: int, size: int) -> list[_HeardWords]:
     """What a person said, as the state has it, and in the end of the log that wasn't read yet."""
-    known = msgspec.msgpack.decode(body, type=_KnownBody).memory.words if body else []
-    start = max(head.offset, size - END_BYTES)
+    begin = head.offset
+    try:
+        known = msgspec.msgpack.decode(body, type=_KnownBody).memory.words if body else []
+    except DAMAGED:  # the log tells its end again
+        known, begin = [], 0
+    start = max(begin, size - END_BYTES)
     data = os.pread(fd, size - start, start)
-    if start > head.offset:
+    if start > begin:
         data = data[data.find(b"\n") + 1 :]
     if head.client == "codex":
         from perdure.logs.codex import read

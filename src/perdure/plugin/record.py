@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 from perdure.compaction.ledger.memory import LedgerMemory
@@ -15,6 +16,7 @@ from perdure.transcript.tokens import UNITS_PER_TOKEN
 PART_CHARS: Final = 9_900  # a client puts more than 10,000 characters of a hook into a file, or cuts them
 FRAME_CHARS: Final = 60  # of the tags around a part
 _END = "</perdure-record>"
+_OUR_TAG = re.compile(r"(<[\s_]*/?[\s_]*)(?=perdure-record)", re.IGNORECASE)
 
 
 def hook_output(carried: CarriedLog, source: str, *, part: int, parts: int) -> str:
@@ -87,6 +89,7 @@ def in_parts(text: str, *, as_bytes: bool = False, most: int = PART_CHARS) -> li
     def size(piece: str) -> int:
         return len(piece.encode("utf-8", "replace")) if as_bytes else len(piece.encode("utf-16-le", "replace")) // 2
 
+    text = _OUR_TAG.sub(r"\1_", text)  # a tool's output may imitate the end of a part, to speak behind it
     room = most - FRAME_CHARS
     parts = [""]
     heading = ""

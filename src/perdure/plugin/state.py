@@ -14,6 +14,7 @@ import msgspec
 from perdure.plugin.hook import STATE
 
 VERSION: Final = 1
+DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what reading something damaged raises
 _SEAM_BYTES = 64  # in front of where reading goes on: whether it is still the same log
 
 LoggedClient = Literal["claude-code", "codex"]
@@ -48,7 +49,7 @@ def read_state(folder: str, log: str, fd: int, size: int) -> tuple[StateHead, by
         is_same = head.offset <= size and head.seam == _seam(fd, head.offset)
         if (head.version, head.log) == (VERSION, log) and is_same and (body or not head.offset):
             return head, body
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *DAMAGED):
         pass
     beginning = os.pread(fd, 4096, 0)
     is_codex = b'"payload"' in beginning or b'"session_meta"' in beginning
@@ -56,13 +57,17 @@ def read_state(folder: str, log: str, fd: int, size: int) -> tuple[StateHead, by
 
 
 def write_state(folder: str, fd: int, head: StateHead, body: bytes) -> None:
-    """Replace the state."""
+    """Replace the state; for the hook that holds the lock."""
     head.seam = _seam(fd, head.offset)
-    temporary = os.path.join(folder, f"{STATE}.{os.getpid()}")
+    temporary = os.path.join(folder, f"{STATE}.new")  # one name, as one hook writes at a time: what is left is one file
     out = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(out, "wb") as file:
-        file.write(msgspec.json.encode(head) + b"\n" + body)
-    os.replace(temporary, os.path.join(folder, STATE))
+    try:
+        with open(out, "wb") as file:
+            file.write(msgspec.json.encode(head) + b"\n" + body)
+        os.replace(temporary, os.path.join(folder, STATE))
+    except OSError:  # a full disk, of which no part is kept
+        os.unlink(temporary)
+        raise
 
 
 def _seam(fd: int, offset: int) -> str:
