@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from perdure.errors import BadSetting
-from perdure.plugin.configs import codex_with_gateway, codex_without_gateway, json_with, json_without
+from perdure.errors import BadSetting, PerdureError
+from perdure.plugin import setup as client_setup
+from perdure.plugin.configs import END, codex_with_gateway, codex_without_gateway, json_with, json_without
+from perdure.plugin.setup import CLIENTS, ClientSetup
 
 URL = "http://127.0.0.1:8787"
 FILE = Path("config")
@@ -33,9 +38,9 @@ def test_codex_gets_a_provider_and_loses_it(name: str) -> None:
     after = codex_with_gateway(before, URL, FILE)
     told = tomllib.loads(after)
     assert told["model_provider"] == "perdure" and told["model_providers"]["perdure"]["base_url"] == f"{URL}/v1"
-    assert codex_without_gateway(after).rstrip("\n") == before.rstrip("\n")
+    assert codex_without_gateway(after, URL, FILE).rstrip("\n") == before.rstrip("\n")
     edited = after.replace("# mine", "# mine and yours") + '\n[mcp_servers.x]\ncommand = "x"\n'
-    left = tomllib.loads(codex_without_gateway(edited))
+    left = tomllib.loads(codex_without_gateway(edited, URL, FILE))
     assert left == {**tomllib.loads(before), "mcp_servers": {"x": {"command": "x"}}}
 
 
@@ -91,3 +96,101 @@ def test_what_is_no_settings_file_is_refused(text: str) -> None:
     with pytest.raises(BadSetting, match=r"config: .*nothing was changed") as told:
         json_with(text, OURS, FILE)
     assert "\n" not in str(told.value)
+
+
+def test_codex_loses_it_whatever_an_editor_did_to_the_ends_of_lines() -> None:
+    """PLG-1: what was there before is all that is left."""
+    after = codex_with_gateway(CODEX["another provider"], URL, FILE)
+    for edited in (after.replace("\n", "\r\n"), after.rstrip("\n")):
+        left = codex_without_gateway(edited, URL, FILE)
+        assert tomllib.loads(left) == tomllib.loads(CODEX["another provider"]) and "perdure" not in left
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace(f"{END}\n", "", 1),
+        lambda text: text[: text.rindex(END)],
+        lambda text: "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# perdure")),
+        lambda text: f"{text}]",
+    ],
+    ids=["the first end is gone", "the last end is gone", "no comment is left", "no TOML"],
+)
+def test_what_isnt_known_for_ours_isnt_taken_out_of_codex(edit: Callable[[str], str]) -> None:
+    """PLG-1: a line says what to do; somebody's own tables are never taken with it."""
+    edited = edit(codex_with_gateway(CODEX["comments"], URL, FILE))
+    with pytest.raises(BadSetting, match=r"config: .*nothing was changed"):
+        codex_without_gateway(edited, URL, FILE)
+
+
+def test_a_file_without_ours_stays_as_it_is() -> None:
+    """PLG-1: somebody took it out by hand."""
+    for text in CODEX.values():
+        assert codex_without_gateway(text, URL, FILE) == text
+
+
+def test_half_a_character_stays_what_it_was() -> None:
+    """PLG-1: JSON may hold halves of surrogate pairs, as escapes."""
+    after = json_with('{"note": "\\ud800"}', OURS, FILE)
+    assert "\\ud800" in after.encode().decode() and json.loads(after)["note"] == "\ud800"
+
+
+@pytest.mark.parametrize("providers", ["7", '"perdure"', "[]"])
+def test_providers_that_are_no_table_are_refused(providers: str) -> None:
+    """PLG-1, CLI-5: one line."""
+    with pytest.raises(BadSetting, match=r"config: .*nothing was changed"):
+        codex_with_gateway(f"model_providers = {providers}\n", URL, FILE)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://127.0.0.1:1/\n", "file:///etc", "gateway"])
+def test_what_is_no_address_of_a_gateway_is_refused(tmp_path: Path, url: str) -> None:
+    """PLG-1, CLI-5: one line, and nothing is written."""
+    (tmp_path / "healthz").write_text("")
+    url = url.replace("/etc", str(tmp_path))
+    setup = ClientSetup(CLIENTS["claude-code"], tmp_path / "ours", {"HOME": str(tmp_path)})
+    with pytest.raises(PerdureError) as told:
+        setup.set_up("gateway", url)
+    assert "\n" not in str(told.value) and not (tmp_path / "ours").exists() and not (tmp_path / ".claude").exists()
+
+
+def test_a_set_up_that_couldnt_be_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLG-1: there is nothing to take back then, and no piece of a file."""
+    file = tmp_path / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text('{"a":1}')
+    setup = ClientSetup(CLIENTS["claude-code"], tmp_path / "ours", {"HOME": str(tmp_path)})
+    replace = os.replace
+
+    def full(old: str, new: Path) -> None:
+        if Path(new) == file:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(client_setup, "_call_gateway", lambda url: None)
+    with pytest.raises(OSError, match="No space"):
+        setup.set_up("gateway", URL)
+    assert setup.receipt() is None and os.listdir(file.parent) == ["settings.json"] and file.read_text() == '{"a":1}'
+
+
+def test_an_edit_while_the_gateway_is_asked_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLG-1: the file is read behind the call, which may take seconds."""
+    file = tmp_path / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text("{}")
+    setup = ClientSetup(CLIENTS["claude-code"], tmp_path / "ours", {"HOME": str(tmp_path)})
+    monkeypatch.setattr(client_setup, "_call_gateway", lambda url: file.write_text('{"theme": "dark"}'))
+    setup.set_up("gateway", URL)
+    assert json.loads(file.read_text())["theme"] == "dark"
+    setup.take_back()
+    assert file.read_text() == '{"theme": "dark"}'
+
+
+def test_a_file_that_was_deleted_since_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLG-1: there is nothing to take out of it."""
+    setup = ClientSetup(CLIENTS["claude-code"], tmp_path / "ours", {"HOME": str(tmp_path)})
+    monkeypatch.setattr(client_setup, "_call_gateway", lambda url: None)
+    setup.set_up("gateway", URL)
+    setup.file.unlink()
+    setup.take_back()
+    assert not setup.file.exists() and setup.receipt() is None

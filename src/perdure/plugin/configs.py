@@ -15,7 +15,10 @@ Keys = tuple[str, ...]
 BEGIN: Final = "# perdure: begin (`perdure setup codex --remove` takes this out)"
 END: Final = "# perdure: end"
 _WAS = "# perdure: was: "
-_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n.*?^{re.escape(END)}\n\n?", re.MULTILINE | re.DOTALL)
+_MARKS = f"(?:{re.escape(BEGIN)}|{re.escape(END)})"
+_BLOCK = re.compile(
+    rf"^{re.escape(BEGIN)}\r?\n(?:(?!{_MARKS}).*\n)*{re.escape(END)}(?:\r?\n|\Z)(?:\r?\n)?", re.MULTILINE
+)
 _PROVIDER = re.compile(r"^[ \t]*model_provider[ \t]*=.*$", re.MULTILINE)
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
@@ -82,7 +85,8 @@ def _at(whole: Any, keys: Keys) -> Any:
 def _dumped(whole: dict[str, Any], like: str) -> str:
     indent = re.search(r"^\{\r?\n([ \t]+)\"", like)
     end = "" if like.strip() and not like.endswith("\n") else "\n"
-    return json.dumps(whole, indent=indent[1] if indent else 2, ensure_ascii=False) + end
+    text = json.dumps(whole, indent=indent[1] if indent else 2, ensure_ascii=False) + end
+    return text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair stays the escape that it was
 
 
 # --- Codex's TOML -----------------------------------------------------------------------------------------------------
@@ -95,24 +99,53 @@ def codex_with_gateway(text: str, url: str, where: Path) -> str:
         BadSetting: It is no TOML, has a provider of that name, or is written in a way that can't be changed safely.
     """
     earlier = _toml(text, where)
-    if "perdure" in earlier.get("model_providers", {}):
+    if not isinstance(earlier.get("model_providers", {}), dict):
+        raise BadSetting(f"{where}: model_providers is no table; mend it first, nothing was changed")
+    if "perdure" in _providers(earlier):
         raise BadSetting(f"{where}: it has a provider `perdure` of its own; remove that first, nothing was changed")
     first_table = _TABLE.search(text)
     end = first_table.start() if first_table else len(text)
     top, rest = _PROVIDER.sub(lambda found: _WAS + found[0], text[:end], count=1), text[end:]
-    table = {"name": "perdure", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+    table = _our_provider(url)
     block = ["[model_providers.perdure]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     whole = "".join((_block('model_provider = "perdure"'), "\n", top, rest))
     whole += ("" if whole.endswith("\n") else "\n") + _block(*block)
-    providers = {**earlier.get("model_providers", {}), "perdure": table}
+    providers = {**_providers(earlier), "perdure": table}
     if _toml(whole, where) != {**earlier, "model_provider": "perdure", "model_providers": providers}:
         raise BadSetting(f"{where}: it can't be changed safely; write what docs/use/gateway.md says by hand")
     return whole
 
 
-def codex_without_gateway(text: str) -> str:
-    """Codex's configuration without what `codex_with_gateway` put there."""
-    return re.sub(rf"^{re.escape(_WAS)}", "", _BLOCK.sub("", text), flags=re.MULTILINE)
+def codex_without_gateway(text: str, url: str, where: Path) -> str:
+    """Codex's configuration without what `codex_with_gateway` put there.
+
+    Raises:
+        BadSetting: It was edited so that ours can't be told from the rest.
+    """
+    left = re.sub(rf"^{re.escape(_WAS)}", "", _BLOCK.sub("", text), flags=re.MULTILINE)
+    before, after = _toml(text, where), _toml(left, where)
+    is_left = re.search(rf"^{_MARKS}", left, re.MULTILINE) or _providers(after).get("perdure") == _our_provider(url)
+    if is_left or _others(before) != _others(after):
+        raise BadSetting(
+            f"{where}: ours can't be told from yours any more; take out provider `perdure` by hand, with the comments "
+            f"`{BEGIN.partition(' (')[0]}` and `{END}`, then try again; nothing was changed"
+        )
+    return left
+
+
+def _our_provider(url: str) -> dict[str, str]:
+    return {"name": "perdure", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+
+
+def _providers(config: dict[str, Any]) -> dict[str, Any]:
+    found = config.get("model_providers")
+    return found if isinstance(found, dict) else {}
+
+
+def _others(config: dict[str, Any]) -> dict[str, Any]:
+    """What a set-up has no say in."""
+    providers = {name: one for name, one in _providers(config).items() if name != "perdure"}
+    return {**config, "model_provider": None, "model_providers": providers}
 
 
 def _block(*lines: str) -> str:

@@ -7,12 +7,12 @@ changed since gets its bytes back; from one that was edited only our values are 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -171,14 +171,20 @@ class ClientSetup:
             raise BadSetting(f"{self.kind.name} is set up already, for the {told}: {again}")
         if how not in self.kind.ways:
             raise BadSetting(f"{self.kind.name} can't be set up with a {how}, only for the {self.kind.ways[0]}")
-        before = _read(self.file)
         if how == "gateway":
             _call_gateway(url)
+        before = _read(self.file)
+        if how == "gateway":
             after, notes = self._with_gateway(_text(before, self.file), url), tuple[str, ...]()
             if receipt is None:
                 self._keep(how, url, before, after)
-            if after != before:
-                _write(self.file, after)
+            try:
+                if after != before:
+                    _write(self.file, after)
+            except OSError:
+                if receipt is None:
+                    self._receipt.unlink()
+                raise
         else:
             notes = self._with_plugin(before)
             if receipt is None:
@@ -194,7 +200,7 @@ class ClientSetup:
     def _with_gateway(self, text: str, url: str) -> bytes:
         """The configuration with the gateway in it, as it is where that is there already."""
         if self.kind.gateway is None:
-            is_there = codex_without_gateway(text) != text
+            is_there = codex_without_gateway(text, url, self.file) != text
             return (text if is_there else codex_with_gateway(text, url, self.file)).encode()
         after = json_with(text, self.kind.gateway(url), self.file)
         return (after if json_object(after, self.file) != json_object(text, self.file) else text).encode()
@@ -242,7 +248,7 @@ class ClientSetup:
         now = _read(file)
         is_untouched = _digest(now) == receipt.after
         earlier = _text(receipt.before, file)
-        if not is_untouched and receipt.how == "gateway":
+        if not is_untouched and now is not None and receipt.how == "gateway":
             self._without_gateway(file, _text(now, file), earlier, receipt.url)
         if receipt.how == "plugin":
             self._removed(is_strict=True)
@@ -262,7 +268,7 @@ class ClientSetup:
 
     def _without_gateway(self, file: Path, text: str, earlier: str, url: str) -> None:
         if self.kind.gateway is None:
-            _write(file, codex_without_gateway(text).encode())
+            _write(file, codex_without_gateway(text, url, file).encode())
         else:
             _write(file, json_without(text, self.kind.gateway(url), earlier, file).encode())
 
@@ -326,12 +332,15 @@ _STATUS_LINE: Final = {"type": "command", "command": line_command()}
 
 def _call_gateway(url: str) -> None:
     """Ask the gateway whether it is well; without a proxy, since it is ours."""
+    if not url.startswith(("http://", "https://")):
+        raise BadSetting(f"--url {url!r}: give the address of the gateway, such as http://127.0.0.1:8787")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/healthz", timeout=_CALL_SECONDS) as answer:
             answer.read(1_000)
-    except (OSError, ValueError, urllib.error.URLError) as e:
-        raise PerdureError(f"{url}: no gateway answers ({e}); start one with `perdure serve`, then try again") from None
+    except (OSError, ValueError, http.client.HTTPException) as e:
+        at = url.strip()
+        raise PerdureError(f"{at}: no gateway answers ({e}); start one with `perdure serve`, then try again") from None
 
 
 def _call_hook(home: Path) -> None:
@@ -383,9 +392,13 @@ def _write(file: Path, data: bytes) -> None:
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(fd, "wb") as out:
-        out.write(data)
-    os.replace(temporary, file)
+    try:
+        with open(fd, "wb") as out:
+            out.write(data)
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink()
+        raise
 
 
 def _restore(file: Path, before: bytes | None) -> None:
