@@ -108,6 +108,10 @@ async def test_logs_of_other_projects_stay_where_they_are(place: McpPlace) -> No
     beside = logs.claude.with_name(slug_of(other))
     beside.mkdir()
     (beside / "x.jsonl").write_bytes(jsonl(*conversation(9, 1, other)))
+    called_alike = Path(f"{place.project.parent}-{place.project.name}")  # Claude Code names both folders the same
+    assert slug_of(called_alike) == logs.claude.name
+    logs.claude.mkdir(parents=True, exist_ok=True)
+    (logs.claude / "alike.jsonl").write_bytes(jsonl(*conversation(8, 1, called_alike)))
     async with place.client(logs_of=place.env, is_everywhere=True) as client:
         places = (await told(client, "session_search", query="zebras"))["places"]
         assert [one["text"] for one in places] == ["zebras here"]
@@ -124,6 +128,10 @@ async def test_what_cannot_be_read_is_told_and_stops_nothing(place: McpPlace) ->
     (logs.claude / "link.jsonl").symlink_to(secret)
     os.mkfifo(logs.claude / "pipe.jsonl")
     (logs.claude / "broken.jsonl").write_bytes(b'{"type":"user","uuid":\n\x00\xff' * 50)
+    for number, cwd in enumerate((b"/srv/\xff\xfe", b"/srv/\\u0000", b"/srv/\\ud800")):
+        odd = rollout(f"odd{number}", "zebras", place.project).replace(str(place.project).encode(), cwd)
+        (logs.codex / f"rollout-2026-01-02T03-04-0{number}-odd.jsonl").write_bytes(odd)
+        (logs.claude / f"odd{number}.jsonl").write_bytes(b'{"type":"user","cwd":"' + cwd + b'"}\n')
     async with place.client(logs_of=place.env) as client:
         found = await told(client, "session_search", query="module_1_0")
         assert found["places"] and "client's logs couldn't be read" in found["note"]

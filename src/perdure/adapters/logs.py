@@ -102,8 +102,8 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
 def logs_of_project(folder: Path, environ: Mapping[str, str], user_home: Path) -> FoundLogs:
     """The logs that clients keep of the work in one folder.
 
-    Claude Code has a folder for each project, named after its path; Codex has one for all, and says in the first line
-    of a log where it was at work.
+    Claude Code has a folder for each project, named after its path, which those of `a-b` and `a/b` share; Codex has one
+    for all. Both say in the first lines of a log where they were at work.
     """
     named = {str(folder), os.path.realpath(folder)}
     files: list[LogFile] = []
@@ -111,9 +111,19 @@ def logs_of_project(folder: Path, environ: Mapping[str, str], user_home: Path) -
     for client, place in places_of_clients(environ, user_home):
         is_apart = client == "Claude Code"
         found = find_logs([place / slug_of(folder)] if is_apart else [place])
-        files += [one for one in found.files if is_apart or _recorded_in(one.path) in named]
+        for one in found.files:
+            recorded = _recorded_in(one.path)
+            if recorded in named or (is_apart and not _is_taken_for(folder, recorded)):
+                files.append(one)
         refused += found.refused
     return FoundLogs(tuple(sorted(files, key=lambda one: (one.mtime_ns, one.path))), tuple(refused))
+
+
+def _is_taken_for(folder: Path, recorded: str | None) -> bool:
+    """Whether a log was recorded in another folder that has the same name among Claude Code's."""
+    if recorded is None or "\0" in recorded or slug_of(recorded) != slug_of(folder):
+        return False
+    return os.path.realpath(recorded) != os.path.realpath(folder)
 
 
 def _recorded_in(log: Path) -> str | None:
@@ -122,7 +132,7 @@ def _recorded_in(log: Path) -> str | None:
         with log.open("rb") as file:
             found = _CWD.search(file.read(HEAD_BYTES))
         return None if found is None else msgspec.json.decode(found[1], type=str)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
