@@ -35,6 +35,7 @@ from perdure.acp.session import MODES, EditorLink, EditorSession, Wording
 from perdure.adapters.config import home_of
 from perdure.adapters.journal.store import SessionStore
 from perdure.context.reminders import attached_file
+from perdure.context.reminders import name as shown_name
 from perdure.errors import PerdureError
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message
@@ -143,7 +144,7 @@ class EditorServer:
         return {}
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> dict[str, Any]:
-        if cursor is not None and not cursor.isdecimal():
+        if cursor is not None and not (cursor.isdecimal() and len(cursor) < 10):
             raise _invalid(f"cursor: {cursor[:80]!r} is none that this agent gave")
         store, start = SessionStore(home_of(os.environ)), int(cursor or 0)
         project = str(_folder(cwd)) if cwd is not None else None
@@ -248,12 +249,12 @@ def _read(blocks: Iterable[PromptBlock]) -> tuple[Message, str, list[Message]]:
         elif isinstance(block, ImageContentBlock):
             content.append(_image(block))
         elif isinstance(block, ResourceContentBlock):
-            words.append(f"@{_place(block.uri)}")
+            words.append(f"@{shown_name(_place(block.uri))}")
             content.append(text_block(words[-1]))
         elif isinstance(block, EmbeddedResourceContentBlock):
             if isinstance(block.resource, BlobResourceContents):
                 raise _invalid(f"prompt: {block.resource.uri[:200]}: only texts can be attached")
-            words.append(f"@{_place(block.resource.uri)}")
+            words.append(f"@{shown_name(_place(block.resource.uri))}")
             content.append(text_block(words[-1]))
             attached.append(attached_file(_place(block.resource.uri), block.resource.text))
         else:
@@ -275,7 +276,10 @@ def _image(block: ImageContentBlock) -> dict[str, Any]:
 
 def _place(uri: str) -> str:
     """Where a resource is: the path of a file, else its address."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # such as http://[x
+        return uri
     return unquote(parts.path) if parts.scheme == "file" else uri
 
 
