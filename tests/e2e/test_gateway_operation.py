@@ -375,7 +375,7 @@ async def test_sessions_are_kept_as_long_as_their_tenant_wants(tmp_path: Path) -
     ("table", "said"),
     [
         ({"limits": {"tokens_per_day": 0}}, "gateway.limits: tokens_per_day = 0: has to be more than 0"),
-        ({"limits": {"tokens": 5}}, "gateway: limits: Object contains unknown field `tokens`"),
+        ({"limits": {"tokens": 5}}, "gateway: limits: unknown entry 'tokens'"),
         ({"tenants": {"a": {"key_env": "A", "limits": {"usd_per_day": -1}}}}, "gateway.tenants.a.limits: usd_per_day"),
         ({"tenants": {"a": {"key_env": "A", "keep_days": 0}}}, "gateway.tenants.a: keep_days = 0"),
         ({"otlp": "collector:4318"}, "gateway: otlp = 'collector:4318'"),

@@ -6,12 +6,13 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
@@ -44,6 +45,11 @@ class UpstreamConfig(_Table, frozen=True):
             )
         if parts.scheme == "http" and self.key_env and not _is_near(parts.hostname):
             raise BadSetting(f"gateway.upstreams.{name}: a key would go over plain http to {parts.hostname}: use https")
+        for seconds in ("connect_seconds", "silence_seconds"):
+            if not getattr(self, seconds) > 0:
+                raise BadSetting(
+                    f"gateway.upstreams.{name}: {seconds} = {getattr(self, seconds):g}: has to be more than 0"
+                )
 
 
 WIRES = ("anthropic", "openai", "bedrock", "vertex")  # what a route says the upstreams of
@@ -90,7 +96,27 @@ class TenantConfig(_Table, frozen=True):
     keep_days: int | None = None  # of its sessions; None: for good
 
 
-_MOST_QUEUE_SECONDS = 600.0  # clients give up by then
+_RANGES: dict[str, tuple[float, float | None]] = {
+    "port": (0, 65_535),
+    "usage_cap_percent": (1, 100),
+    "max_body_bytes": (1, None),
+    "body_seconds": (0.1, None),
+    "max_depth": (1, None),
+    "max_messages": (1, None),
+    "max_blocks": (1, None),
+    "max_event_bytes": (1, None),
+    "max_waiting": (1, None),
+    "queue_seconds": (0, 600),  # clients give up by then
+    "open_sessions": (0, None),
+    "open_tokens": (0, None),
+    "keep_days": (1, None),
+    "drain_seconds": (0, None),
+}
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")  # the name of a folder
+_ROUTE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # a part of a path, which no client writes otherwise
+_TAKEN = ("v1", "model", "perdure")  # what paths without a route's name begin with
+_Read = TypeVar("_Read", bound=_Table)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _OFFICIAL = {
     "anthropic": UpstreamConfig(url="https://api.anthropic.com"),
     "openai": UpstreamConfig(url="https://api.openai.com"),
@@ -145,13 +171,25 @@ class GatewayConfig(_Table, frozen=True):
 
 def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
     """The table `[gateway]` of a configuration, checked. Raises `BadSetting`, which names the entry."""
-    try:
-        config = msgspec.convert(dict(table), GatewayConfig)
-    except msgspec.ValidationError as e:
-        raise BadSetting(f"gateway: {_place(str(e))}") from None
+    for section, kind in (("upstreams", UpstreamConfig), ("routes", RouteConfig), ("tenants", TenantConfig)):
+        entries = table.get(section)
+        for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+            _converted(entry, kind, f"gateway.{section}.{name}")
+    config = _converted(table, GatewayConfig, "gateway")
+    for name in _RANGES:
+        _check_range("gateway", name, getattr(config, name))
+    for host in config.allowed_hosts:
+        if not _is_host(host):
+            raise BadSetting(
+                f"gateway: allowed_hosts: {host!r}: write a name or an address alone, without scheme or port"
+            )
     for name, upstream in config.upstreams.items():
         upstream.check(name)
     for name, route in config.routes.items():
+        if not _ROUTE.fullmatch(name):
+            raise BadSetting(f"gateway.routes: {name!r}: letters, digits, -, _ and dots, up to 64, no dot in front")
+        if name in _TAKEN:
+            raise BadSetting(f"gateway.routes.{name}: other paths begin with /{name}: give it another name")
         for protocol in WIRES:
             target = getattr(route, protocol)
             if target is not None and target not in config.upstreams:
@@ -165,27 +203,16 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
     if config.otlp is not None and not config.otlp.startswith(("http://", "https://")):
         raise BadSetting(f"gateway: otlp = {config.otlp!r}: write it as http://host:4318")
     config.limits.check("gateway.limits")
-    for place, days in (
-        ("gateway", config.keep_days),
-        *((f"gateway.tenants.{name}", one.keep_days) for name, one in config.tenants.items()),
-    ):
-        if days is not None and days < 1:
-            raise BadSetting(f"{place}: keep_days = {days}: has to be at least 1; leave it out to keep all")
-    if not 0 <= config.queue_seconds <= _MOST_QUEUE_SECONDS:
-        raise BadSetting(
-            f"gateway: queue_seconds = {config.queue_seconds:g}: has to be from 0 to {_MOST_QUEUE_SECONDS:g}"
-        )
-    if not 1 <= config.usage_cap_percent <= 100:
-        raise BadSetting(f"gateway: usage_cap_percent = {config.usage_cap_percent}: has to be from 1 to 100")
     return config
 
 
 def _check_tenant(config: GatewayConfig, name: str, tenant: TenantConfig) -> None:
-    if not (name.replace("-", "").replace("_", "").isalnum() and name.isascii() and len(name) <= 64):
+    if not _TENANT.fullmatch(name):
         raise BadSetting(f"gateway.tenants: {name!r}: letters, digits, - and _, up to 64")
     if unknown := [key for key in tenant.upstream_keys if key not in config.upstreams]:
         raise BadSetting(f"gateway.tenants.{name}: upstream_keys: {unknown[0]!r} is no upstream")
     tenant.limits.check(f"gateway.tenants.{name}.limits")
+    _check_range(f"gateway.tenants.{name}", "keep_days", tenant.keep_days)
 
 
 def _check_project(name: str, route: RouteConfig, settings: Settings) -> None:
@@ -234,10 +261,35 @@ def _is_near(host: str) -> bool:
     return address.is_loopback or address.is_private
 
 
-def _place(message: str) -> str:
-    """msgspec's complaint, with the place first: `$.routes[...]` reads `routes`."""
-    text, _, at = message.partition(" - at `$.")
-    return f"{at.rstrip('`')}: {text}" if at else text
+def _converted(table: Any, kind: type[_Read], place: str) -> _Read:
+    """A table as what it has to be; msgspec's complaints are told with the place first, and in our words."""
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as e:
+        text, _, at = str(e).partition(" - at `$.")
+        at = at.rstrip("`")
+        if (unknown := _UNKNOWN.fullmatch(text)) is not None:
+            names = (TenantLimits if at == "limits" else kind).__struct_fields__
+            text = f"unknown entry {unknown[1]!r}{nearest(unknown[1], names)}"
+        raise BadSetting(f"{place}: {at}: {text}" if at else f"{place}: {text}") from None
+
+
+def _check_range(place: str, name: str, value: float | None) -> None:
+    least, most = _RANGES[name]
+    if value is None or (least <= value and (most is None or value <= most)):
+        return
+    wanted = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+    hint = "; leave it out to keep all" if name == "keep_days" else ""
+    raise BadSetting(f"{place}: {name} = {value:g}: has to be {wanted}{hint}")
+
+
+def _is_host(name: str) -> bool:
+    if re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        return True
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 ANYONE = "local"  # who brings no credential at all
