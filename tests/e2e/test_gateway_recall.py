@@ -78,7 +78,7 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
                 assert answer.status == 404 and "nothing here has the id" in await answer.text()
             other = {"x-api-key": "another-key"}
             async with http.get(f"{at.url}/perdure/recall/{session}/toolu_0", headers=other) as answer:
-                assert answer.status == 404 and "line of file" not in await answer.text()
+                assert answer.status == 404 and await answer.text() == "you have no such session here\n"
 
 
 # --- with tools: the model recalls by itself --------------------------------------------------------------------------

@@ -89,6 +89,23 @@ def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
             assert ask(gate, [{"role": "user", "content": "c"}]) == "two"
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
+def test_where_it_listens_stays_until_the_next_start(tmp_path: Path) -> None:
+    """GW-4, SEC-7: all interfaces at the start; a configuration that says less doesn't make it private."""
+    (tmp_path / "config.toml").write_text('[gateway]\nhost = "0.0.0.0"\nport = 0\n')
+    with started("perdure", "serve", "--json", home=tmp_path) as (gate, process):
+        assert process.stderr is not None
+        assert gate.startswith("http://127.0.0.1:"), "the wildcard is no name that a client may ask for"
+        with urllib.request.urlopen(f"{gate}/healthz") as answer:
+            assert answer.status == 200
+        assert "gateway.allowed_hosts" in process.stderr.readline()
+        (tmp_path / "config.toml").write_text('[gateway]\nport = 4000\nhost = "127.0.0.1"\n')
+        process.send_signal(signal.SIGHUP)
+        assert "host and port will change with the next start" in process.stderr.readline()
+        with urllib.request.urlopen(f"{gate}/perdure/status") as answer:
+            assert answer.status == 200
+
+
 def test_the_fake_server_fails_when_it_is_told_to() -> None:
     """For anybody's tests: every second answer is a rate limit, every third stream is cut."""
     more = ("--refuse-every", "2", "--window", "5000")

@@ -27,6 +27,7 @@ _CLIENTS = {
     "vertex": ("ANTHROPIC_VERTEX_BASE_URL", "Claude Code and Anthropic SDKs with Vertex AI"),
 }
 
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and what this machine's clients call it then
 _VERSIONED = ("openai", "vertex")  # whose clients have the version in their base URL
 
 _CODEX = """\
@@ -101,6 +102,8 @@ def _has_websockets() -> bool:
 
 def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
     """Where it listens, and what clients can use there: only routes that lead somewhere."""
+    if is_everywhere := gateway.host in _EVERYWHERE:
+        url = f"http://{_EVERYWHERE[gateway.host]}:{url.rpartition(':')[2]}"  # a wildcard is no address to ask for
     routes = {"default": gateway.default_route, **gateway.routes}
     found = [
         {"route": name, "protocol": protocol, "base_url": f"{base}{ending}", "upstream": gateway.upstreams[target].url}
@@ -113,7 +116,7 @@ def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
     if is_json:
         out_json({"event": "ready", "url": url, "routes": found})
     else:
-        out(f"Perdure listens on {url}")
+        out(f"Perdure listens on {url}{', and at all other addresses of this machine' if is_everywhere else ''}")
         for one in found:
             variable, who = _CLIENTS[one["protocol"]]
             out(f"  {variable}={one['base_url']}  for {who}, to {one['upstream']}")
@@ -126,3 +129,5 @@ def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
         if not found:
             out("  no route leads to an upstream yet: name one under [gateway.upstreams] in the config file")
     sys.stdout.flush()
+    if is_everywhere and not gateway.allowed_hosts:
+        note("other machines are refused until gateway.allowed_hosts has the names by which they reach this one")

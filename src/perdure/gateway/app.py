@@ -244,7 +244,8 @@ class GatewayApp:
         record.route, record.protocol, record.kind, record.upstream = name, protocol, kind, upstream or ""
         if route is None or upstream is None:
             record.reason = "no_upstream"
-            await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
+            text = f"no upstream is configured for this path: the route {name!r} needs one for {provider}"
+            await _answer(send, 404, side.error_body(404, text))
             return
         limits, now = config.limits_of(tenant.id), self.gateway.clock.now()
         (await self.gateway.usage.of(tenant.id, now)).admit(limits, now)

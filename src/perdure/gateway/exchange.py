@@ -250,7 +250,10 @@ class GatewayExchange:
         self._mode, self._reason = "passed", reason
         if self._inquiry.method == "POST":
             self._gateway.metrics.passed.labels(reason).inc()
-            self._gateway.tell_once(f"requests to route {self._inquiry.route!r} pass through unmanaged: {reason}")
+            route = self._inquiry.route
+            self._gateway.tell_once(
+                f"a request to route {route!r} passed through unmanaged: {reason}; perdure_passed_total counts them"
+            )
 
     async def _shadow_body(self, *, is_sent: bool) -> bytes | None:
         """What a shaped session shows, with what is new, and nothing recorded; None for the body as it came.

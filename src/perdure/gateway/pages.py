@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from base64 import b64encode
@@ -19,13 +20,15 @@ import msgspec
 from perdure.adapters.journal.search import StoreArchive
 from perdure.adapters.journal.store import TENANTS
 from perdure.engine.tools import original_in
-from perdure.errors import PerdureError
+from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.config import Tenant, is_loopback
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.reports import place_of
 from perdure.gateway.sessions import CachedSession
 from perdure.lab.report.page import POLICY
 from perdure.recall.queries import RecallRequest, range_of, recalled_part
+
+_LOG = logging.getLogger("perdure.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ async def recalled(gateway: Gateway, who: Tenant, place: str, query: str) -> Gat
         loaded, blobs = await StoreArchive(gateway.sessions(who.id).home).load(session)
         original = await original_in(loaded, blobs, identity)
         text = (await anyio.to_thread.run_sync(recalled_part, original, wanted)).body
+    except JournalError as e:
+        return _unread(e)
     except PerdureError as e:
         return GatewayResponse(404, "text/plain; charset=utf-8", f"{e}\n".encode(), _OWN_TEXT)
     return GatewayResponse(200, "text/plain; charset=utf-8", text.encode("utf-8", "replace"), _OWN_TEXT)
@@ -115,9 +120,19 @@ async def report(gateway: Gateway, who: Tenant | None, path: str, query: str) ->
     settings = config.settings if held is None else held.session.settings
     try:
         body = await gateway.reports.made(gateway.home / TENANTS / tenant, session, settings, config.models, now)
+    except JournalError as e:
+        return _unread(e)
     except PerdureError as e:
         return GatewayResponse(404, "text/plain; charset=utf-8", f"{e}\n".encode(), _OWN_TEXT)
     return GatewayResponse(200, "text/html; charset=utf-8", body, _headers(f"{POLICY}; frame-ancestors 'none'"))
+
+
+def _unread(error: JournalError) -> GatewayResponse:
+    """What is told of a session that isn't there or can't be read: nothing of this machine's folders."""
+    if isinstance(error, SessionNotFound):
+        return GatewayResponse(404, "text/plain; charset=utf-8", b"you have no such session here\n", _OWN_TEXT)
+    _LOG.warning("a session can't be read: %s", error)
+    return GatewayResponse(503, "text/plain; charset=utf-8", b"the session can't be read at the moment\n", _OWN_TEXT)
 
 
 def _status_visibility(gateway: Gateway) -> str:

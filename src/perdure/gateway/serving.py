@@ -7,8 +7,9 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -38,6 +39,11 @@ if find_spec("websockets"):
             app.gateway.ends()
             app.ends.set()
 
+        async def send(self, event: Any) -> None:
+            await super().send(event)
+            if event["type"] == "websocket.http.response.body" and not event.get("more_body"):
+                self.handshake_complete = True  # it was refused, with an answer; uvicorn would log an error otherwise
+
     WEBSOCKETS = _Socket
 
 
@@ -50,8 +56,9 @@ async def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; answers under way get `drain_seconds` to end.
 
-    `read` gives the configuration, now and on each SIGHUP. Raises `BadSetting` for one that can't be used at the start;
-    later, `on_note` says so and the one before stays in force. `on_ready` learns the address, and what holds there.
+    `read` gives the configuration, now and on each SIGHUP; where it listens stays as it was at the start. Raises
+    `BadSetting` for one that can't be used at the start; later, `on_note` says so and the one before stays in force.
+    `on_ready` learns the address, and what holds there.
     """
     gateway = Gateway(read(), environ)
     told = gateway.active.gateway
@@ -60,11 +67,17 @@ async def serve(
 
     def reload() -> None:
         try:
-            gateway.reload(read())
+            config = read()
+            address = {"host": told.host, "port": told.port}
+            gateway.reload(replace(config, gateway={**config.gateway, **address}))
         except BadSetting as e:
             on_note(f"the configuration stays as it was: {e}")
-        else:
-            on_note("the configuration was read again")
+            return
+        uvicorn_options.timeout_graceful_shutdown = gateway.active.gateway.drain_seconds
+        default = GatewayConfig()
+        moved = [name for name in address if config.gateway.get(name, getattr(default, name)) != address[name]]
+        later = f"; {' and '.join(moved)} will change with the next start" if moved else ""
+        on_note(f"the configuration was read again{later}")
 
     gc.collect()
     gc.freeze()  # what was loaded stays; looking through it again and again would hold up everybody's requests
