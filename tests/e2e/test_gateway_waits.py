@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
@@ -115,6 +117,25 @@ async def test_an_index_that_was_only_begun_is_read_together_again(
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "something else")
     monkeypatch.setattr(sessions, "links_at", read)
+    async with fake() as server, serving(tmp_path, server) as at:
+        await ask(at, "one", first, "and on")
+        (again,) = at.gateway.tenants_open().popitem()[1]
+        assert again.id == held.id and again.head.count == 4
+
+
+def empty_index(home: Path) -> None:
+    (index,) = home.rglob("links.sqlite")
+    with closing(sqlite3.connect(index)) as db, db:
+        assert db.execute("DELETE FROM links").rowcount and db.execute("PRAGMA user_version").fetchone() != (0,)
+
+
+@in_loop
+async def test_an_index_that_a_kill_left_behind_catches_up_with_the_journals(tmp_path: Path) -> None:
+    """GW-2, REL-1: what was entered last was never written, and the file says that it is whole."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        first = await ask(at, "one")
+        (held,) = at.gateway.tenants_open().popitem()[1]
+    empty_index(tmp_path)
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "one", first, "and on")
         (again,) = at.gateway.tenants_open().popitem()[1]

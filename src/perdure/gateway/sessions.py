@@ -70,6 +70,7 @@ _BATCH = 400  # links in one question
 _NAME, _BEHIND_NAMES = b"name:", b"name;"  # between these are the names of sessions in the index
 _MOST_NAMED = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
 _IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
+_BEHIND_SECONDS = 30.0  # more than the index is behind the journals when a process is killed
 _SCHEMA = """
 PRAGMA journal_mode=WAL;
 PRAGMA synchronous=OFF;
@@ -244,10 +245,7 @@ class LinkIndex:
         try:
             db = self._open()
             with db:
-                db.executemany(
-                    "DELETE FROM links WHERE link >= ? AND link < ? AND session = ?",
-                    [(_NAME, _BEHIND_NAMES, session) for session in renamed],
-                )
+                _unname(db, renamed)
                 _enter(db, rows)
         except (sqlite3.Error, OSError) as e:
             self._broken(e)
@@ -255,6 +253,7 @@ class LinkIndex:
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
             make_private(self._home)
+            written = max((path.stat().st_mtime for path in self._home.glob(f"{self._path.name}*")), default=0.0)
             db = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)  # one thread at a time
             try:
                 self._path.chmod(0o600)
@@ -264,6 +263,10 @@ class LinkIndex:
                         db.execute("BEGIN")
                         _enter(db, links_at(self._home))
                         db.execute(f"PRAGMA user_version = {_IS_WHOLE}")
+                elif rows := list(links_at(self._home, since=written - _BEHIND_SECONDS)):
+                    with db:  # a kill took what was entered last; the journals have it
+                        _unname(db, {row.session for row in rows})
+                        _enter(db, rows)
             except BaseException:
                 db.close()
                 raise
@@ -290,6 +293,13 @@ class KnownLink(NamedTuple):
     answer: str = ""
 
 
+def _unname(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
+    db.executemany(
+        "DELETE FROM links WHERE link >= ? AND link < ? AND session = ?",
+        [(_NAME, _BEHIND_NAMES, session) for session in sessions],
+    )
+
+
 def _enter(db: sqlite3.Connection, rows: Iterable[KnownLink]) -> None:
     for row in rows:
         db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", row[:3])
@@ -297,11 +307,13 @@ def _enter(db: sqlite3.Connection, rows: Iterable[KnownLink]) -> None:
             db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (row.answer, row.link, row.messages))
 
 
-def links_at(home: Path) -> Iterator[KnownLink]:
-    """All links and names that the journals of a tenant know, oldest session first (REL-12)."""
-    store = SessionStore(home)
-    found = (directory for directory in store.directories() if (directory / JOURNAL).is_file())
-    for directory in sorted(found, key=lambda directory: (directory / JOURNAL).stat().st_mtime):
+def links_at(home: Path, *, since: float = 0.0) -> Iterator[KnownLink]:
+    """All links and names that the journals of a tenant know, those written since then, oldest first (REL-12)."""
+    found = list[tuple[float, Path]]()
+    for directory in SessionStore(home).directories():
+        with suppress(OSError):
+            found.append(((directory / JOURNAL).stat().st_mtime, directory))
+    for written, directory in sorted(one for one in found if one[0] >= since):
         try:
             with open_journal_reader(DISK, directory / JOURNAL) as reader:
                 scan = reader.scan(reader.body)
@@ -318,9 +330,7 @@ def links_at(home: Path) -> Iterator[KnownLink]:
             elif isinstance(record, Cursor) and record.name == NAMED:
                 name = record.digest or ""
         if name:
-            yield KnownLink(
-                _name_link(name, directory.name), directory.name, int((directory / JOURNAL).stat().st_mtime)
-            )
+            yield KnownLink(_name_link(name, directory.name), directory.name, int(written))
 
 
 def _name_link(name: str, session: str) -> bytes:
