@@ -78,6 +78,8 @@ async def test_a_conversation_is_what_it_is_at_the_provider(tmp_path: Path, way:
                 await refused
         with pytest.raises(openai.NotFoundError):
             await conversations.items.retrieve("msg_1", conversation_id=made.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.get(f"/conversations/{made.id}/nothing", cast_to=object)
         assert (await conversations.delete(made.id)).deleted
         for gone in (
             conversations.retrieve(made.id),

@@ -357,6 +357,7 @@ RESPONSES_RULES: dict[str, tuple[Any, Any, str]] = {
     "required_field": (asks(ASK), asks(), "input"),
     "request_field": (asks(ASK, prompt_cache_key="k"), asks(ASK, max_tokens=1), "max_tokens"),
     "field_type": (asks(ASK, store=False), asks(ASK, max_output_tokens=True), "max_output_tokens"),
+    "background_store": (asks(ASK, background=True), asks(ASK, background=True, store=False), "background"),
     "field_value": (asks(ASK, tools=[FUNCTION]), asks(ASK, tools=[{**FUNCTION, "name": "a b"}]), "tools[0].name"),
     "exclusive": (
         asks(ASK, previous_response_id="resp_1"),
@@ -405,13 +406,14 @@ def test_every_rule_in_the_sources_is_in_a_table() -> None:
     named: dict[str, set[str]] = {"openai": set(), "responses": set(), "anthropic": set()}
     for source in folder.glob("*.py"):
         names = re.findall(r"(?:Violation|Found|_unanswered|_unknown|_wrong_value)\(\s*\"(\w+)\"", source.read_text())
-        protocol = source.stem.partition("_")[0]
+        protocol = "responses" if source.stem == "conversations" else source.stem.partition("_")[0]
         named[protocol if protocol in named else "anthropic"].update(names)
     upstream_only = {"window", "thinking_binding", "open_loop_thinking"}  # test_upstream.py
     assert named["anthropic"] - upstream_only == set(RULES)
     assert named["openai"] == set(OPENAI_RULES)
-    # tests/contract/test_responses_upstream.py
+    # tests/contract/test_responses_upstream.py, tests/e2e/test_gateway_conversations.py, test_gateway_background.py
     of_the_server = {"previous_response", "encrypted_content", "reasoning_missing"}
+    of_the_server |= {"conversation", "conversation_item", "path", "cancel"}
     assert named["responses"] - of_the_server == set(RESPONSES_RULES)
 
 

@@ -13,11 +13,12 @@ from tests.unit.context.making import facts
 from perdure.adapters.providers.responses import reply_of_response
 from perdure.context.request import to_request
 from perdure.context.view import project
+from perdure.engine.follow import in_answers
 from perdure.errors import MalformedBlock
-from perdure.gateway.requests import DigestLimits, digest, taken_apart
+from perdure.gateway.requests import taken_apart
 from perdure.gateway.responses import ResponsesProtocol
-from perdure.gateway.turns import in_answers
 from perdure.testing.responses_rules import check_responses
+from perdure.transcript.history import DigestLimits, digest
 from perdure.transcript.messages import MessageId
 from perdure.transcript.response_items import answer_messages, items_of, message_of_items
 
