@@ -23,7 +23,7 @@ from pathlib import Path
 import anyio
 
 from perdure.adapters.config import load
-from perdure.cli.opened import found_files
+from perdure.adapters.logs import find_logs
 from perdure.compaction.logged import view_as_logged
 from perdure.errors import PerdureError
 from perdure.lab.bench.live_view import text_of
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for the replay")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each recording")
     asked = parser.parse_args()
-    files, _ = found_files(asked.folders)
+    files = find_logs(asked.folders).paths
     if not files:
         sys.exit("no recordings there: python bench/price.py FOLDER...")
     settings = load({}, cwd=Path("/"), flags=asked.set).settings

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 
-from perdure.cli.opened import found_files
+from perdure.adapters.logs import find_logs
 from perdure.context.models import model_spec
 from perdure.errors import PerdureError
 from perdure.lab.replay.drive import ReplayOptions
@@ -63,7 +63,7 @@ def stand_in(name: str) -> ScriptedModel:
 
 
 def main() -> None:
-    files, _ = found_files([Path(name) for name in sys.argv[1:]])
+    files = find_logs([Path(name) for name in sys.argv[1:]]).paths
     if not files:
         sys.exit("which recordings? python bench/replay.py FOLDER...")
     measured("without notes", files, Settings(notes=False))
