@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.agents import until
 from tests.gateways import KEY, fake, in_loop, serving, upstream
 
 from perdure.events import CompactionDone
+from perdure.gateway.sockets import ResponseSocket, SocketAnswer, SocketRequest
 from perdure.testing import CutStream, FakeUpstream, ModelRules, overloaded, say, thinking, tool_use
 
 pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
@@ -92,6 +94,43 @@ async def test_streams_of_one_connection_run_side_by_side(tmp_path: Path) -> Non
         assert len({one.id for one in over.values()}) == len(names)
         sent = {body["input"][-1]["content"]: body["input"] for body in at.bodies[1:]}
         assert set(sent) == set(names) and all(len(items) == 3 for items in sent.values())
+
+
+@in_loop
+async def test_an_event_that_is_none_of_the_api_ends_no_connection() -> None:
+    """GW-7: other responses are under way on it; the client gets what came, as well as a message can hold it."""
+    sent: list[str] = []
+    heard: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["text"])
+
+    async def on_whole(response: Any) -> None:
+        heard.append(response)
+
+    answer = SocketAnswer(SocketRequest(b"", "", (), None), send, on_whole, 1_000)
+    head = [(b"content-type", b"text/event-stream")]
+    await answer.take({"type": "http.response.start", "status": 200, "headers": head})
+    await answer.take({"type": "http.response.body", "body": b'data: ["response.completed"]\n\ndata: "\xff"\n\n'})
+    assert sent == ['["response.completed"]', '"\ufffd"'] and not heard and not answer.is_over
+
+
+@in_loop
+async def test_a_connection_remembers_no_stream_that_is_over(tmp_path: Path) -> None:
+    """GW-3: a client may name a new one for each response, for as long as it is connected."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(fake())
+        at = await stack.enter_async_context(serving(tmp_path, server))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        ws = await stack.enter_async_context(http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS))
+        for n in range(3):
+            asked = {"type": "response.create", "model": "m", "input": "a", "stream_id": f"s{n}", "generate": False}
+            await ws.send_json(asked)
+            while (await ws.receive_json())["type"] != "response.completed":
+                pass
+        held = [one for one in gc.get_objects() if isinstance(one, ResponseSocket)]
+        assert held
+        await until(lambda: not any(one._turns for one in held))
 
 
 @in_loop

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -119,7 +119,7 @@ def compressed(body: bytes, settings: Settings, model: ModelSpec) -> CompressedM
 def _long_results(raws: Sequence[msgspec.Raw], least_chars: int) -> list[_LongResult]:
     """The results of tools that are longer than that, but for those that were got back: the model asked for them."""
     found: list[_LongResult] = []
-    retrieved: set[object] = set()
+    retrieved: set[str] = set()
     for number, raw in enumerate(raws):
         try:
             fields = msgspec.json.decode(raw)
@@ -129,17 +129,19 @@ def _long_results(raws: Sequence[msgspec.Raw], least_chars: int) -> list[_LongRe
             raise Unmanageable("malformed_message")
         retrieved.update(_retrieving(fields))
         text = _text_of(fields.get("content"))
-        is_result = fields.get("role") in _RESULTS and fields.get("tool_call_id") not in retrieved
+        is_result = fields.get("role") in _RESULTS and str(fields.get("tool_call_id")) not in retrieved
         if is_result and len(text) > least_chars:
             found.append(_LongResult(number, fields, text))
     return found
 
 
-def _retrieving(fields: dict[str, Any]) -> list[object]:
+def _retrieving(fields: dict[str, Any]) -> Iterator[str]:
     """The ids of calls in a message that got something back."""
-    calls = [call for call in fields.get("tool_calls") or () if isinstance(call, dict)]
-    names = [(call.get("id"), (call.get("function") or {}).get("name")) for call in calls]
-    return [call for call, name in names if isinstance(name, str) and name.split("__")[-1] == _TOOL]
+    calls = fields.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        match call:
+            case {"id": str(identity), "function": {"name": str(name)}} if name.split("__")[-1] == _TOOL:
+                yield identity
 
 
 def _text_of(content: object) -> str:

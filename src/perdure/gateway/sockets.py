@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -84,7 +85,8 @@ class ResponseSocket:
         self._ends, self._most_bytes, self._drain_seconds = ends, most_bytes, drain_seconds
         self._scope = request_scope(scope)
         self._remembered: OrderedDict[str, RememberedResponse] = OrderedDict()
-        self._turns: dict[str, anyio.Lock] = {}  # responses of one stream are made one after the other
+        # Responses of one stream are made one after the other; a client may name a new one each time.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._running = 0
         self._is_idle = anyio.Event()
         self._gone = anyio.Event()
@@ -134,7 +136,7 @@ class ResponseSocket:
             if (kind := _value(fields, "type")) != "response.create":
                 await self._refuse(stream, 400, f"{kind!r} isn't understood here: send 'response.create'")
                 return
-            async with self._turns.setdefault(stream, anyio.Lock()):
+            async with self._turns.setdefault(stream, asyncio.Lock()):
                 request = self._request(fields, stream)
                 if _value(fields, "generate") is False:
                     await self._warmed(request, str(_value(fields, "model") or ""))
@@ -247,7 +249,7 @@ class SocketAnswer:
             await self._end(said)
         if self.request.stream and said.endswith(b"}"):
             said = said[:-1] + b',"stream_id":%b}' % msgspec.json.encode(self.request.stream)
-        await self.send({"type": "websocket.send", "text": said.decode()})
+        await self.send({"type": "websocket.send", "text": said.decode("utf-8", "replace")})
 
     async def _end(self, said: bytes) -> None:
         """Whether this is the end; what the model writes may name it, too."""
@@ -255,7 +257,7 @@ class SocketAnswer:
             event = msgspec.json.decode(said)
         except UNREADABLE:
             return
-        kind = str(event.get("type")).encode()
+        kind = str(event.get("type")).encode() if isinstance(event, dict) else b""
         if kind in _ENDS:
             self.is_over = True
             if kind != b"response.failed" and isinstance(response := event.get("response"), dict):

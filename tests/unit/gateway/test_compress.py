@@ -95,6 +95,21 @@ def test_what_is_no_conversation_is_said_so(body: bytes) -> None:
     assert model_in(asked([1])) == "m" and model_in(b'{"model": null}') == ""
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "tool_calls": 5},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": "x"}, 7]},
+        {"role": "assistant", "tool_calls": [{"id": ["a"], "function": {"name": "headroom_retrieve"}}]},
+        {"role": "tool", "tool_call_id": ["a"], "content": "x"},
+    ],
+)
+def test_what_is_said_strangely_goes_back_as_it_came(message: dict[str, Any]) -> None:
+    """GW-10, REL-15: what a message means is its server's to judge."""
+    made, told = done([message])
+    assert told["messages"] == [message] and not made.originals
+
+
 def test_originals_come_back_by_the_beginning_of_their_hash(tmp_path: Path) -> None:
     """GW-10, RCL-2: any beginning that names one of them; those that are too old are forgotten."""
 
