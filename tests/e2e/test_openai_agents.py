@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.errors import JournalError
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, Statistics, UpstreamError, say, tool_use
 
 pytest.importorskip("agents")
@@ -188,3 +189,15 @@ async def test_an_item_that_is_taken_back_can_be_said_again(tmp_path: Path) -> N
         assert "f0.py" not in str(memory.session.messages("responses"))
         await memory.add_items([item for item in reversed(back) if item is not None])
         assert str(memory.session.messages("responses")) == said
+
+
+async def test_the_name_of_a_conversation_is_no_path(tmp_path: Path) -> None:
+    """LIB-4, SEC-7: names may come from a request: none leads to what somebody else said."""
+    async with memory_of(tmp_path) as memory:
+        await memory.add_items([{"role": "user", "content": "secret"}])
+    (journal,) = (tmp_path / "home").rglob("journal.jsonl")
+    for name in (str(journal.parent), str(journal), "../conversation-1", "", "conversation"):
+        with suppress(JournalError):
+            async with PerdureSession(name, tmp_path, home=tmp_path / "home") as memory:
+                assert name == "conversation" and await memory.get_items() == []
+    assert {one.parent.name for one in (tmp_path / "home").rglob("journal.jsonl")} == {"conversation", "conversation-1"}

@@ -101,6 +101,32 @@ print(next(made))
     assert int(told) == 15, "a store for each contract, and one to look at"
 
 
+def test_what_is_deleted_is_the_session_of_that_name(tmp_path: Path) -> None:
+    """LIB-4: no other one whose name holds it, and none that a path leads to."""
+    script = """
+from pathlib import Path
+import anyio
+from perdure.integrations.claude_agent_sdk import PerdureSessionStore
+from perdure.sync import Session
+
+store, entry = PerdureSessionStore("home"), {"type": "user", "uuid": "a", "timestamp": "2026-11-22T10:00:00.000Z"}
+for name in ("other-2", "mine"):
+    Session.create(".", home="home", id=name).close()
+(other,) = Path("home").resolve().rglob("other-2")
+for name in ("other", "mine", str(other)):
+    key = {"project_key": "p", "session_id": name}
+    if name != str(other):
+        anyio.run(store.append, key, [entry])
+    try:
+        anyio.run(store.delete, key)
+    except Exception as e:
+        print(type(e).__name__)
+print(sorted(one.parent.name for one in Path("home").rglob("journal.jsonl")))
+"""
+    told = asyncio.run(python(SDK, "-c", script, cwd=tmp_path)).splitlines()
+    assert told[-1] == "['other-2']"
+
+
 def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Path) -> None:
     """LIB-4, RCL-3: what the summary lost is in the record, and the original behind it comes back through the tool."""
     worker = Worker()

@@ -133,10 +133,10 @@ class PerdureSessionStore:
 
     def _delete(self, key: SessionKey) -> None:
         if not key.get("subpath"):
-            try:
-                Sessions(self.home).delete(key["session_id"])
-            except SessionNotFound:
-                pass  # nothing of it was followed
+            sessions = Sessions(self.home)
+            followed = [one for one in sessions.directories() if one.name == key["session_id"]]
+            if len(followed) == 1:  # not by `delete` of a name, which may be a part of another's, or a path
+                sessions.delete(followed[0])
         self._folder.delete(_parts(key))
 
 

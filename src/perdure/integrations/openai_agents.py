@@ -23,6 +23,7 @@ from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
 
 from agents import FunctionTool, RunConfig
+from perdure.adapters.journal.store import checked_id
 from perdure.engine.tools import recall_tool
 from perdure.errors import SessionNotFound
 from perdure.face.session import Session
@@ -78,10 +79,11 @@ class PerdureSession:
         )
 
     async def __aenter__(self) -> PerdureSession:
+        named = checked_id(self.session_id)
         try:
-            opened = await Session.open(self.session_id, home=self._home, settings=self._settings)
+            opened = await Session.open(named, home=self._home, settings=self._settings)
         except SessionNotFound:
-            opened = await Session.create(self._project, home=self._home, id=self.session_id, settings=self._settings)
+            opened = await Session.create(self._project, home=self._home, id=named, settings=self._settings)
         self._opened = opened
         if opened.view.items:  # what the model would see is the history from now on
             self._items = (await opened.shown("responses", asking=False)).data

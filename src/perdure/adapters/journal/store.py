@@ -338,9 +338,7 @@ class SessionStore:
 
     def directory(self, session: str, *, project: str | Path) -> Path:
         """Where a session of a project stands, or would stand."""
-        if not _is_session(session):
-            raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
-        return self._projects / slug_of(project) / session
+        return self._projects / slug_of(project) / checked_id(session)
 
     def _abandon(self, directory: Path) -> None:
         """Remove the folder of a session that could not be made (a full disk): it would be listed as a broken one."""
@@ -510,6 +508,17 @@ async def open_subagent(
         lock.release()
         raise
     return SessionFiles(name, directory, journal, FileBlobs(directory / BLOBS))
+
+
+def checked_id(session: str) -> str:
+    """The id of a session, for a name that comes from elsewhere: it could be a path, which leads anywhere.
+
+    Raises:
+        JournalError: It is none.
+    """
+    if not _is_session(session):
+        raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
+    return session
 
 
 def _is_session(name: str) -> bool:
