@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +168,26 @@ async def test_long_work_is_told_and_can_be_stopped(place: McpPlace) -> None:
         found: Any = await told(client, "session_search", query="module_12_3")
         assert found["places"][0]["id"] == "toolu_12_3_claude"
     assert logs.sessions() == 12
+
+
+def test_a_log_that_is_cut_while_it_is_read_ends_no_server(tmp_path: Path) -> None:
+    """MCP-1, REL-7: a client may rewrite its log at any time."""
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"x" * 999 + b"\n")
+    os.truncate(log, 200 * 2**20)  # a hole, which costs nothing
+    script = """
+import sys
+import time
+from pathlib import Path
+from perdure.mcp.client_logs import _lines_with
+log = Path(sys.argv[1])
+print(flush=True)
+while log.stat().st_size:
+    assert _lines_with(log, b"needle") == b""
+"""
+    command = [sys.executable, "-c", script, str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        time.sleep(0.3)  # it is in the middle of reading then
+        os.truncate(log, 0)
+        assert process.wait(60) == 0, process.returncode
