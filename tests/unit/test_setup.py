@@ -194,3 +194,9 @@ def test_a_file_that_was_deleted_since_stays_so(tmp_path: Path, monkeypatch: pyt
     setup.file.unlink()
     setup.take_back()
     assert not setup.file.exists() and setup.receipt() is None
+
+
+def test_a_file_that_has_nothing_of_ours_keeps_its_bytes() -> None:
+    """PLG-1: whatever its indentation is."""
+    text = '{"theme":"dark",  "env":{}}'
+    assert json_without(text, OURS, "{}", FILE) == text

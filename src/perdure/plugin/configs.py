@@ -63,9 +63,10 @@ def json_with(text: str, values: Mapping[Keys, Any], where: Path) -> str:
 def json_without(text: str, values: Mapping[Keys, Any], before: str, where: Path) -> str:
     """The file without our values where they are still ours: with what stood there before, or nothing."""
     whole, earlier = json_object(text, where), json_object(before, where)
-    for keys, value in values.items():
-        if _at(whole, keys) != value:
-            continue  # somebody else's by now
+    ours = {keys: value for keys, value in values.items() if _at(whole, keys) == value}  # else somebody else's by now
+    if not ours:
+        return text
+    for keys in ours:
         was = _at(earlier, keys)
         for depth in range(len(keys), 0, -1):
             holder = _at(whole, keys[: depth - 1])
