@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.context.replies import Reply
-from perdure.errors import StreamCut
+from perdure.errors import ModelError, StreamCut
 from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of
 
 _LOG = logging.getLogger("perdure.gateway")
@@ -120,9 +120,9 @@ class StreamReader:
     def go_on(self) -> None:
         """Forget the end that was held back: another stream follows, with what this answer goes on with."""
         assert self._hidden is not None, "only an answer with hidden calls goes on"
+        self._hidden.go_on()
         self._held, self._stage = [], _PASSED
         self._events = EventSplitter(self._most_bytes)
-        self._hidden.go_on()
 
     def _event(self, event: bytes) -> bytes:
         data = data_of(event)
@@ -147,7 +147,7 @@ class StreamReader:
             return None
         try:
             return self._look(_DECODE(data))
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as e:
+        except (ModelError, *UNREADABLE, LookupError, TypeError, ValueError, AttributeError) as e:
             self._lose(type(e).__name__)
             return None
 
@@ -199,7 +199,7 @@ class BodyReader:
             seen = self._hidden.shown(msgspec.json.decode(body)) if self._hidden is not None else None
             shown = {**self._shown, **(seen or {})}
             usage = self._usage(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
-        except (Unmanageable, *UNREADABLE, KeyError, TypeError, ValueError, AttributeError):
+        except (Unmanageable, *UNREADABLE, LookupError, TypeError, ValueError, AttributeError):
             return body
         if usage is not None:
             shown["usage"] = usage
@@ -218,7 +218,7 @@ class BodyReader:
             raise StreamCut("the answer is too large to be read")
         try:
             return self._reply(msgspec.json.decode(self._waiting.joined()))
-        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
+        except (*UNREADABLE, LookupError, TypeError, ValueError, AttributeError) as e:
             raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
 
 

@@ -368,7 +368,7 @@ class GatewayExchange:
                 self._ahead.append(data)
         except ModelError as e:
             return e
-        except (*BROKEN, *UNREADABLE, KeyError, TypeError, AttributeError):
+        except (*BROKEN, *UNREADABLE, LookupError, TypeError, ValueError, AttributeError):
             pass  # whoever reads it along finds out
         return None
 
@@ -449,8 +449,12 @@ class GatewayExchange:
             body = None if reply is None else await self._recalled(turn, reply)
             if body is None:
                 break
+            try:
+                reader.go_on()
+            except Exception as e:  # the boundary of context management: the client gets what came so far (REL-15)
+                _warn("an answer that recalled can't go on", e)
+                break
             answer.close()
-            reader.go_on()
             try:
                 answer = await self._asked_on(turn, body)
             except (ModelDown, SpendingCapReached) as e:
@@ -686,7 +690,7 @@ def _capped_count(body: bytes, cap: int | None) -> bytes:
         name = "inputTokens" if "inputTokens" in fields else "input_tokens"  # Bedrock's, and everybody else's
         tokens = fields[name]
         is_more = cap is not None and isinstance(tokens, int) and tokens > cap
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except (*UNREADABLE, KeyError, TypeError):
         return body
     return msgspec.json.encode({**fields, name: cap}) if is_more else body
 

@@ -17,6 +17,7 @@ from perdure.gateway import answers
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.requests import ClientProtocol, ClientRequest
+from perdure.gateway.responses import ResponsesProtocol
 from perdure.testing import EventStream, FakeUpstream, say, text, thinking, tool_use
 
 pytestmark = pytest.mark.unit
@@ -87,6 +88,35 @@ def test_what_cannot_be_read_is_passed_on_unread() -> None:
     assert out == stream
     with pytest.raises(StreamCut):
         reader.reply()
+
+
+DEEP = b"[" * 3_000 + b"]" * 3_000
+STREAMED: dict[str, tuple[bytes, ...]] = {
+    "anthropic": (b'{"type":"message_start","message":%b}', b'{"type":"content_block_delta","index":0,"delta":%b}'),
+    "openai": (b'{"choices":%b}', b'{"choices":[{"index":0,"delta":{"tool_calls":%b}}]}'),
+    "responses": (
+        b'{"type":"response.output_item.done","output_index":0,"item":%b}',
+        b'{"type":"response.failed","response":{"error":%b}}',
+        b'{"type":"error","error":%b}',
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", [DEEP, b"null", b"1", b'""', b"[]", b"{}", b"[[]]", b'{"message":"no"}', b"1e308"])
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol(), ResponsesProtocol()], ids=lambda s: s.protocol)
+def test_no_event_of_any_shape_ends_the_answer(side: ClientProtocol, odd: bytes) -> None:
+    """REL-15, SEC-6: what an upstream says reaches the client, whatever the reader makes of it; also what failed."""
+    for event in (*STREAMED[side.protocol], b"%b"):
+        stream = b"data: " + event.replace(b"%b", odd) + b"\n\ndata: {}\n\n"
+        assert through(side, stream, [])[0] == stream
+
+
+@pytest.mark.parametrize("body", [DEEP, b'{"usage":%b}' % DEEP, b'{"choices":[]}', b'{"choices":"","usage":{}}', b"[]"])
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol(), ResponsesProtocol()], ids=lambda s: s.protocol)
+def test_no_body_of_any_shape_ends_the_answer(side: ClientProtocol, body: bytes) -> None:
+    """REL-15, SEC-6: likewise."""
+    reader = side.reader(ASKED, 10, is_stream=False, most_bytes=100_000, ours="recall")
+    assert reader.feed(body) + reader.end() == body
 
 
 def test_an_answer_without_its_end_is_no_answer() -> None:
