@@ -15,6 +15,7 @@ from tests.agents import until
 from tests.gateways import KEY, fake, in_loop, serving, upstream
 
 from perdure.events import CompactionDone
+from perdure.gateway import sockets
 from perdure.gateway.sockets import ResponseSocket, SocketAnswer, SocketRequest
 from perdure.testing import CutStream, FakeUpstream, ModelRules, overloaded, say, thinking, tool_use
 
@@ -172,6 +173,76 @@ async def test_errors_are_said_and_the_connection_goes_on(tmp_path: Path) -> Non
         for nonsense in ("", "[]", "{", '{"type":"response.create","input":7}', '{"type":"response.steer"}'):
             assert (await told(nonsense))["status"] == 400
         assert (await told(create % ""))["type"] == "response.completed"
+
+
+@in_loop
+async def test_no_event_of_an_upstream_ends_the_connection() -> None:
+    """REL-15, SEC-6: bytes that are no text, and events that aren't objects."""
+    sent: list[bytes] = []
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent.pop(0)})
+
+    for odd in (b'"\xff response.completed"', b'["response.completed"]', b"7", b'{"type":"\xff"}'):
+        sent.append(b"data: " + odd + b'\n\ndata: {"type":"response.completed","response":{"id":"r","output":7}}\n\n')
+        told: list[Any] = []
+        asks = [{"type": "websocket.receive", "text": '{"type":"response.create","model":"m","input":"a"}'}]
+        over = asyncio.Event()
+
+        async def receive(asks: list[Any] = asks, over: asyncio.Event = over) -> Any:
+            if asks:
+                return asks.pop()
+            await over.wait()
+            return {"type": "websocket.disconnect"}
+
+        async def send(message: Any, told: list[Any] = told, over: asyncio.Event = over) -> None:
+            told.append(message)
+            if '"response":{"id"' in message.get("text", ""):
+                over.set()
+
+        async def knows(_: str) -> bool:
+            return False
+
+        socket = ResponseSocket(
+            {"type": "websocket", "headers": [], "path": "/v1/responses"}, served, knows, receive, send,
+            ends=asyncio.Event(), most_bytes=1_000_000, drain_seconds=1.0,
+        )  # fmt: skip
+        async with asyncio.timeout(10):
+            await socket.run()
+        assert len(told) == 3, "accepted, the odd event, and the end"
+
+
+@in_loop
+async def test_what_a_connection_remembers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-6: warming up asks nobody and is in nobody's quota; it can't fill the memory, nor can names of streams."""
+    monkeypatch.setattr(sockets, "MOST_REMEMBERED_BYTES", 1_000_000)
+    held: list[ResponseSocket] = []
+    made = ResponseSocket.__init__
+
+    def noted(self: ResponseSocket, *args: Any, **named: Any) -> None:
+        held.append(self)
+        made(self, *args, **named)
+
+    monkeypatch.setattr(ResponseSocket, "__init__", noted)
+    async with (
+        fake() as server,
+        serving(tmp_path, server) as at,
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS) as ws,
+    ):
+        for number in range(8):
+            warm = {"type": "response.create", "model": "m", "generate": False, "input": "x" * 400_000}
+            await ws.send_json(warm | {"stream_id": f"s{number}" * 500})
+            event: dict[str, Any] = {"type": ""}
+            while event["type"] != "response.completed":
+                event = msgspec.json.decode(await ws.receive_str())
+            assert len(event["stream_id"]) <= 200
+        (socket,) = held
+        assert len(socket._remembered) == 2
+        assert len(socket._turns) <= 1
+        assert not server.received
 
 
 @in_loop

@@ -29,7 +29,9 @@ Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 Served = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
-MOST_REMEMBERED = 16  # responses of a connection that no session has
+MOST_REMEMBERED = 16  # responses of a connection that no session has …
+MOST_REMEMBERED_BYTES = 32 * 1024 * 1024  # … and how large they are together, but for the last one
+_STREAM_CHARS = 200  # of a stream's id
 RESTARTS = 1012  # why a connection is closed when the gateway ends; clients connect again
 MOST_AT_ONCE = 16  # responses that a connection may be making
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
@@ -43,6 +45,11 @@ class RememberedResponse:
 
     items: tuple[msgspec.Raw, ...]
     after: str | None
+
+    @property
+    def bytes(self) -> int:
+        """How large the items are."""
+        return sum(memoryview(item).nbytes for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +139,9 @@ class ResponseSocket:
         stream = ""
         try:
             fields = fields_of(raw)
-            stream = str(_value(fields, "stream_id") or "")
+            stream = str(_value(fields, "stream_id") or "")[:_STREAM_CHARS]
             if (kind := _value(fields, "type")) != "response.create":
-                await self._refuse(stream, 400, f"{kind!r} isn't understood here: send 'response.create'")
+                await self._refuse(stream, 400, f"{kind!r:.100} isn't understood here: send 'response.create'")
                 return
             async with self._turns.setdefault(stream, asyncio.Lock()):
                 request = self._request(fields, stream)
@@ -195,9 +202,12 @@ class ResponseSocket:
         identity = str(response.get("id"))
         if await self._knows(identity):
             return
-        output = (msgspec.Raw(msgspec.json.encode(item)) for item in response.get("output") or ())
+        said = response.get("output")
+        output = [msgspec.Raw(msgspec.json.encode(item)) for item in said] if isinstance(said, list) else []
         self._remembered[identity] = RememberedResponse((*request.items, *output), request.after)
-        while len(self._remembered) > MOST_REMEMBERED:
+        while len(self._remembered) > MOST_REMEMBERED or (
+            len(self._remembered) > 1 and sum(one.bytes for one in self._remembered.values()) > MOST_REMEMBERED_BYTES
+        ):
             self._remembered.popitem(last=False)
 
     async def _refuse(self, stream: str, status: int, text: str, error: Any = None) -> None:
