@@ -14,6 +14,7 @@ import pytest
 from tests.agents import until
 from tests.gateways import fake, in_loop, serving, upstream
 
+from perdure.gateway import background
 from perdure.testing import CutStream, FakeServer, overloaded, say, thinking
 
 pytestmark = pytest.mark.e2e
@@ -121,6 +122,33 @@ async def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
         server.faults.append(CutStream())
         done = await ended(client, await client.responses.create(model=MODEL, input="go", background=True))
         assert done.status == "failed" and done.error and "broke off" in done.error.message
+
+
+@in_loop
+async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-6: an answer without an end, which nobody is there to leave, is cut off; of those that are over, the oldest
+    go first."""
+    monkeypatch.setattr(background, "_MOST_KEPT_BYTES", 10_000)
+    kept, event = background.BackgroundResponses(), b'data: {"type":"response.output_text.delta","delta":"%b"}\n\n'
+    begun = b'data: {"type":"response.created","response":{"id":"resp_%d","status":"in_progress"}}\n\n'
+    for number in range(3):
+        one = background.BackgroundResponse(b"{}", 1_000_000)
+        await one.take(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+        )
+        await one.take({"type": "http.response.body", "body": begun % number, "more_body": True})
+        assert (await one.receive())["type"] == "http.request"
+        for _ in range(5 if number < 2 else 100):
+            await one.take({"type": "http.response.body", "body": event % (b"x" * 1_000), "more_body": True})
+        if number == 2:
+            async with asyncio.timeout(5):
+                assert (await one.receive())["type"] == "http.disconnect"
+        one.end()
+        assert one.response["status"] == "failed" and one.bytes < 12_000
+        kept.keep("alice", one, 0.0)
+    assert [kept.of("alice", f"resp_{n}") is not None for n in range(3)] == [False, True, True]
+    kept.keep("alice", one, 0.0)
+    assert [kept.of("alice", f"resp_{n}") is not None for n in range(3)] == [False, False, True]
 
 
 @in_loop

@@ -18,6 +18,7 @@ from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of
 
 KEPT_SECONDS: Final = 600.0  # as long as the API itself keeps one for those that ask
 _MOST_KEPT: Final = 512
+_MOST_KEPT_BYTES: Final = 64 * 1024 * 1024  # of events of those that are over; one on its way may have as many
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 _NAME: Final = b'"background"'
 
@@ -51,6 +52,8 @@ class BackgroundResponse:
         self._asked, self._events, self._splitter = body, list[tuple[int, bytes]](), EventSplitter(most_bytes)
         self._gone, self._news = asyncio.Event(), asyncio.Event()
         self._is_said = self._is_stream = False
+        self._is_cut = False  # it came to more than is kept
+        self.bytes = 0  # of its events
 
     @property
     def id(self) -> str:
@@ -73,8 +76,12 @@ class BackgroundResponse:
             self.status, self.headers = message["status"], list(message["headers"])
             kinds = [value for name, value in self.headers if name.lower() == b"content-type"]
             self._is_stream = self.status == 200 and any(kind.startswith(b"text/event-stream") for kind in kinds)
+        elif self.bytes > _MOST_KEPT_BYTES:
+            self._is_cut = True
+            self._gone.set()  # nobody is there to grow tired of an answer without an end
         elif not self._is_stream:
             self.body += message.get("body", b"")
+            self.bytes = len(self.body)
         elif not self._splitter.is_full:
             for event in self._splitter.feed(message.get("body", b"")):
                 self._see(event)
@@ -91,6 +98,7 @@ class BackgroundResponse:
                 self.response = response
             event = b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(told))
         self._events.append((number, event))
+        self.bytes += len(event)
         self._tell()
 
     def _tell(self) -> None:
@@ -102,7 +110,7 @@ class BackgroundResponse:
     def end(self) -> None:
         """Nothing more comes."""
         if self.response.get("status") in ("queued", "in_progress"):
-            is_left = self._gone.is_set()
+            is_left = self._gone.is_set() and not self._is_cut
             error = None if is_left else {"code": "server_error", "message": "the answer broke off before its end"}
             self.response = {**self.response, "status": "cancelled" if is_left else "failed", "error": error}
         self.over.set()
@@ -132,8 +140,11 @@ class BackgroundResponses:
 
     def keep(self, tenant: str, one: BackgroundResponse, now: float) -> None:
         """Remember one that has begun."""
+        held = sum(other.bytes for other, _ in self._kept.values())
         for place, (other, since) in list(self._kept.items()):
-            if other.over.is_set() and (now - since > KEPT_SECONDS or len(self._kept) >= _MOST_KEPT):
+            is_much = len(self._kept) >= _MOST_KEPT or held > _MOST_KEPT_BYTES
+            if other.over.is_set() and (is_much or now - since > KEPT_SECONDS):
+                held -= other.bytes
                 del self._kept[place]
         self._kept[tenant, one.id] = one, now
 
