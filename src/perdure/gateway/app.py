@@ -30,7 +30,7 @@ from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.recall import name_in
 from perdure.gateway.requests import ClientProtocol, Unmanageable, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
-from perdure.gateway.stored import deletion, item_page, listed_items
+from perdure.gateway.stored import deletion, item_page, listed_items, number_in
 from perdure.gateway.upstream import is_plain_path
 
 _LOG = logging.getLogger("perdure.gateway")
@@ -379,9 +379,8 @@ class GatewayApp:
             return send
         else:
             asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-            after = asked.get("starting_after", "")
             if asked.get("stream") == "true":
-                await _streamed(one, int(after) if after.isascii() and after.isdigit() else -1, [], receive, send)
+                await _streamed(one, number_in(asked.get("starting_after", ""), -1), [], receive, send)
             else:
                 await _answer(send, 200, msgspec.json.encode(one.response))
         return None

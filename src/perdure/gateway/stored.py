@@ -24,6 +24,7 @@ from perdure.transcript.response_items import KEPT_ITEM, items_in_front, items_o
 
 DEFAULT_PAGE: Final = 20
 MOST_PAGE: Final = 100
+_MOST_DIGITS: Final = 18
 _STARTS: Final = {"message": "msg"}  # of ids; clients tell by them what an item is
 _UNFINISHED: Final = {
     "max_tokens": "max_output_tokens", "model_context_window_exceeded": "max_output_tokens", "refusal": "content_filter"
@@ -96,10 +97,14 @@ def listed_items(raws: Iterable[bytes]) -> list[dict[str, Any]]:
     return items
 
 
+def number_in(text: str, default: int) -> int:
+    """The number that a query says; the default for anything else, such as one that no list is as long as."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else default
+
+
 def item_page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> bytes:
     """The page of items that a query asks for; what can't be read of it is as if it weren't there."""
-    limit = int(asked["limit"]) if asked.get("limit", "").isascii() and asked.get("limit", "").isdigit() else 0
-    limit = min(limit, MOST_PAGE) or DEFAULT_PAGE
+    limit = min(number_in(asked.get("limit", ""), 0), MOST_PAGE) or DEFAULT_PAGE
     ordered = items if asked.get("order") == "asc" else items[::-1]
     first = next((at + 1 for at, item in enumerate(ordered) if item["id"] == asked.get("after")), 0)
     page = ordered[first : first + limit]

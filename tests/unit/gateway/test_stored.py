@@ -93,6 +93,12 @@ def test_pages_of_items() -> None:
     assert newest["data"][0]["content"][0]["text"] == "m4" and newest["first_id"] == newest["last_id"]
 
 
+@pytest.mark.parametrize("limit", ["9" * 5_000, "9" * 19, "-1", "1e9", "\u0665"])
+def test_a_limit_of_any_length_is_a_limit(limit: str) -> None:
+    """SEC-6: Python reads no number of more than 4,300 digits, and said so instead of the page."""
+    assert msgspec.json.decode(item_page([{"id": "a"}], {"limit": limit}))["first_id"] == "a"
+
+
 def test_an_item_keeps_its_name_when_others_go() -> None:
     """GW-6: also one that says the same as another."""
     raws = [msgspec.json.encode({"role": "user", "content": text}) for text in ("a", "b", "a")]
