@@ -350,8 +350,31 @@ async def follows(at: Running, link: str) -> None:
     opens = [json.loads((await got(f"{link}?open=1", "alice-key"))[2])["at"] for _ in range(2)]
     assert (await got(opens[0].replace("alice", "bob")))[0] == 404, "it opens this report and no other"
     assert "Mend" in (await got(opens[1]))[2] and (await got(opens[1]))[0] == 404, "once"
+    again = json.loads((await got(f"{link}?open=1", "alice-key"))[2])["at"]
+    assert (await got(f"{again}&open=1"))[0] == 404, "a ticket gets nobody another one"
     late = at.gateway.reports.ticket(link.removeprefix("/perdure/report/"), at.gateway.clock.now() - 61)
     assert (await got(f"{link}?ticket={late}"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("table", "is_open"),
+    [({}, True), ({"allowed_hosts": ["models.example"]}, False), ({"status": "own"}, False), ({"host": "::"}, False)],
+)
+@in_loop
+async def test_words_of_others_are_for_this_machines_people_alone(
+    tmp_path: Path, table: dict[str, Any], is_open: bool
+) -> None:
+    """GW-4, SEC-7: without tenants, a session's title and report show to other keys only where nobody else can ask."""
+    async with fake() as server, serving(tmp_path, server, **table) as at:
+        await at.claude().messages.create(model="m", max_tokens=10, messages=[{"role": "user", "content": "Mend it"}])
+        (held,) = at.held
+        (tenant,) = at.gateway.tenants_open()
+        async with aiohttp.ClientSession(headers={"x-api-key": "another"}) as other:
+            async with other.get(f"{at.url}/perdure/report/{tenant}/{held.id}") as report:
+                assert (report.status == 200) is is_open
+            async with other.get(f"{at.url}/perdure/status") as status:
+                shown = (await status.json())["tenants"].get(tenant, ())
+        assert any(one["title"] for one in shown) is is_open
 
 
 @in_loop

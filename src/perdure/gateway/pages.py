@@ -109,9 +109,9 @@ async def report(gateway: Gateway, who: Tenant | None, path: str, query: str) ->
     """A session as a page, for whoever may read its tenant's words, or has a ticket for it (GW-9)."""
     asked = {name: values[-1] for name, values in parse_qs(query).items()}
     place, now, config = place_of(path), gateway.clock.now(), gateway.active.config
-    is_shown = gateway.reports.takes(asked.get("ticket", ""), path, now)
-    is_shown = is_shown or (place is not None and _is_readable(gateway, who, place[0]))
-    if place is None or not is_shown:
+    is_ones = place is not None and _is_readable(gateway, who, place[0])
+    is_shown = is_ones or ("open" not in asked and gateway.reports.takes(asked.get("ticket", ""), path, now))
+    if place is None or not is_shown:  # a ticket gets nobody another one
         return GatewayResponse(404, "text/plain; charset=utf-8", b"there is no such report for you\n", _OWN_TEXT)
     if "open" in asked:
         return _json(200, {"at": f"{REPORT}{path}?ticket={gateway.reports.ticket(path, now)}"})
@@ -168,9 +168,14 @@ async def _usage(gateway: Gateway, tenant: str, now: float) -> dict[str, Any]:
 
 
 def _is_readable(gateway: Gateway, who: Tenant | None, tenant: str) -> bool:
-    """Whether a caller may read words of a tenant's: its own, or where only this machine's people can ask."""
+    """Whether a caller may read words of a tenant's: its own, or where only this machine's people can ask.
+
+    Others can where the gateway has further names: then something on this machine lets them in.
+    """
+    config = gateway.active.gateway
+    is_private = is_loopback(config.host) and not config.allowed_hosts
     is_own = who is not None and who.id == tenant
-    return is_own or (not gateway.active.tenants.is_closed and is_loopback(gateway.active.gateway.host))
+    return is_own or (not gateway.active.tenants.is_closed and is_private and _status_visibility(gateway) == "all")
 
 
 def _session(held: CachedSession, tenant: str, *, is_readable: bool) -> dict[str, Any]:
