@@ -354,11 +354,14 @@ async def test_an_error_behind_the_first_item_is_the_clients_to_see(tmp_path: Pa
     """GW-6: what was begun is passed on as it comes and isn't recorded; nor is an error of another kind helped."""
     async with fake(upstream("one", "two", "three")) as server, serving(tmp_path, server) as at:
         client, items = at.gpt(max_retries=0), [{"role": "user", "content": "hello"}]
-        for events, status in ((5, 400), (2, 500)):
+        for after, status in ((5, 400), (2, 500)):
             error = prompt_too_long(120_000, 100_000) if status == 400 else server_error()
-            server.faults.append(ErrorInStream(error, after_events=events))
-            with pytest.raises(openai.APIError):
-                await ask(client, items, stream=True)
+            server.faults.append(ErrorInStream(error, after_events=after))
+            events = await client.responses.create(
+                model="fake-gpt", input=items, store=False, tools=[READ, PATCH], stream=True
+            )
+            *_, last = [event async for event in events]
+            assert last.type == "response.failed" and last.response.error.message, "in the server's own words"
             assert at.held[0].head.count == 1
         assert (await ask(client, items, stream=True)).output_text == "three"
         assert at.held[0].head.count == 2 and at.metric("perdure_recovered_total", reason="prompt_too_long") == 0

@@ -86,12 +86,12 @@ def response_event(payload: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (payload["type"].encode(), msgspec.json.encode(payload))
 
 
-def failure_events(told: Mapping[str, Any], number: int) -> bytes:
-    """How a stream ends that fails after `number` events: the error, and the response as failed."""
+def failure_events(told: Mapping[str, Any], number: int, response: str = "resp_failed") -> bytes:
+    """How a stream ends that fails after `number` events: the error, and the response of that id as failed."""
     inner = told["error"]
     error = {"type": "error", "sequence_number": number}
     error |= {name: inner[name] for name in ("code", "message", "param")}
-    failed = {"id": "resp_failed", "object": "response", "created_at": 0, "model": "", "status": "failed", "output": []}
+    failed = {"id": response, "object": "response", "created_at": 0, "model": "", "status": "failed", "output": []}
     failed |= {"error": {"code": inner["code"] or "server_error", "message": inner["message"]}, "usage": None}
     failed |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
     last = {"type": "response.failed", "sequence_number": number + 1, "response": failed}

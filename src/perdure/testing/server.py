@@ -295,12 +295,14 @@ class FakeServer:
         events, fault = answer
         kind = "application/vnd.amazon.eventstream" if in_frames else "text/event-stream"
         writer.write(_head(200, kind) + b"transfer-encoding: chunked\r\n\r\n")
+        first = b""
         for number, event in enumerate(events):
+            first = first or event
             if isinstance(fault, CutStream | ErrorInStream) and number == fault.after_events:
                 if isinstance(fault, CutStream):
                     await writer.drain()
                     return False
-                event = error_frame(fault.error) if in_frames else _error_event(request, fault.error, number)
+                event = error_frame(fault.error) if in_frames else _error_event(request, fault.error, number, first)
             elif in_frames:
                 event = chunk_frame(event)
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
@@ -467,9 +469,10 @@ def _error_payload(request: ReceivedRequest, error: UpstreamError) -> dict[str, 
     return responses_error(error) if request.path.startswith(("/v1/responses", _CONVERSATIONS)) else error.payload
 
 
-def _error_event(request: ReceivedRequest, error: UpstreamError, number: int) -> bytes:
+def _error_event(request: ReceivedRequest, error: UpstreamError, number: int, first: bytes) -> bytes:
     if request.path == "/v1/chat/completions":
         return b"data: " + msgspec.json.encode(openai_error(error)) + b"\n\n"
     if request.path == "/v1/responses":
-        return failure_events(responses_error(error), number)
+        begun = msgspec.json.decode(first.partition(b"data: ")[2])
+        return failure_events(responses_error(error), number, begun["response"]["id"])
     return error_event(error)
