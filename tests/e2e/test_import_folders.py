@@ -436,3 +436,10 @@ def test_real_logs_are_imported_once_and_found(run: Callable[..., Any], place: P
         assert Path("out.jsonl").read_bytes() == path.read_bytes()
     (hit, *_) = run("search", "--all", "checkpoint", "--json").json
     assert hit["client"] in ("Claude Code", "Codex") and re.match(r"\d{4}-", hit["at"])
+
+
+def test_a_log_of_a_folder_that_cant_be_is_imported(run: Any, place: Path) -> None:
+    """CLI-6: where somebody was at work may be a path that this machine refuses to look at."""
+    write(place / "logs" / "far.jsonl", jsonl(*conversation(1, 1, cwd="/" + "y" * 10_000)), 1)
+    done = run("import", "logs")
+    assert done.code == 0 and "1 file: 1 imported" in done.out.replace("1 new", "1 imported"), done.err[:300]

@@ -21,7 +21,7 @@ from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.store import EDGE_BYTES, SessionFiles, SessionStore, secret_key
 from perdure.adapters.logs import LogFile, read_log
 from perdure.adapters.machine.clock import SystemClock
-from perdure.adapters.machine.repositories import is_no_project
+from perdure.adapters.machine.repositories import GIT, is_no_project
 from perdure.context.passes import blob_id
 from perdure.engine.imports import (
     ImportResult,
@@ -222,6 +222,12 @@ class LogImports:
             return self.project
         folder = Path(recording.cwd or "")
         if not folder.is_absolute() or "\0" in str(folder) or is_no_project(os.path.realpath(folder)):
+            return Path.cwd()
+        try:
+            os.stat(folder / GIT)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:  # somebody else's, or too long to be one: what a project has couldn't be looked for there
             return Path.cwd()
         return folder
 
