@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -346,3 +347,23 @@ def test_a_full_disk_keeps_no_record_from_the_model(
         assert "generated.py" in answer({**given, "hook_event_name": "SessionStart"}, data)
     assert os.listdir(session_folder(data, SESSION)) == []
     assert "OSError" in Path(data, "errors.log").read_text()
+
+
+def test_a_log_without_lines_costs_no_more_time_than_a_hook_has(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PLG-1: a hook reads on for as long as it may, also in gigabytes of nothing."""
+    log.path.write_bytes(b"")
+    os.truncate(log.path, 3 * 2**30)  # a hole, which costs nothing
+    monkeypatch.setattr(carried_module, "MOST_LINE_BYTES", 2**20)
+    reads: list[int] = []
+    pread = os.pread
+
+    def counted(fd: int, size: int, at: int) -> bytes:
+        reads.append(size)
+        return pread(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", counted)
+    with open_carried(str(folder), str(log.path)) as carried:
+        carried.read_on(time.monotonic() + 0.05)
+    assert sum(reads) < 1.5 * 2**30

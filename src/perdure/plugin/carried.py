@@ -80,7 +80,7 @@ class CarriedLog:
         while True:
             if is_free and _size(self.body.memory) > MOST_MEMORY_CHARS:
                 self._checkpoint()
-            if not self._read_part(may_pack=is_free):
+            if not self._read_part(until, may_pack=is_free):
                 return
             is_free = until is None
             if until is not None and time.monotonic() >= until:
@@ -106,7 +106,7 @@ class CarriedLog:
             start = max(ends)
         return start
 
-    def _read_part(self, *, may_pack: bool) -> bool:
+    def _read_part(self, until: float | None, *, may_pack: bool) -> bool:
         """Take in the next part; False when nothing more can be settled."""
         start, size = self._next_start(), PART_BYTES
         while (part := self._part(start, size)).data:
@@ -128,7 +128,7 @@ class CarriedLog:
                 steps = self._steps(part.data, chain)
             self._take(part, steps, chain)
             return True
-        return self._passed_over(start)
+        return self._passed_over(start, until)
 
     def _part(self, start: int, size: int) -> LogPart:
         """Whole lines from a place on, one at least if the log has it; nothing behind a boundary."""
@@ -145,10 +145,10 @@ class CarriedLog:
             data = data[: data.find(b"\n", boundary) + 1]
         return LogPart(start, data, is_closed=boundary >= 0 or start + len(data) == end < self.size)
 
-    def _passed_over(self, start: int) -> bool:
-        """Go behind a line that is too long to be one; False when it isn't that, but the end."""
+    def _passed_over(self, start: int, until: float | None) -> bool:
+        """Go behind a line that is too long to be one; False when it isn't that, but the end, or there is no time."""
         at = start + MOST_LINE_BYTES
-        while at < self.size:
+        while at < self.size and (until is None or time.monotonic() < until):
             found = os.pread(self.fd, MOST_LINE_BYTES, at)
             if b"\n" in found:
                 self._encoded = b""
