@@ -31,6 +31,8 @@ from tests.agents import calls
 from tests.commands import command
 from tests.terminals import environment, served
 
+from perdure.acp.server import EditorServer
+from perdure.adapters.journal.store import SessionInfo, SessionStore
 from perdure.testing import say
 
 pytestmark = pytest.mark.e2e
@@ -464,3 +466,33 @@ def test_a_model_that_fails_is_an_error_in_one_line(folder: Path, env: dict[str,
             assert done.stop_reason == "end_turn"
 
     anyio.run(body, "vllm:some-model@http://127.0.0.1:9/v1")
+
+
+def test_a_session_whose_time_is_beyond_the_calendar_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ACP-1: an import is as old as its log says, which anybody may set; the others are listed beside it."""
+
+    def found(store: SessionStore, project: str | None) -> list[SessionInfo]:
+        return [SessionInfo(f"s{n}", tmp_path, "/p", at, 1) for n, at in enumerate((2.0**38, 0.0))]
+
+    async def body() -> list[Any]:
+        made = EditorServer(agents_in=None, wording=None, version="1")  # type: ignore[arg-type] # none is asked for here
+        return list((await made.list_sessions())["sessions"])
+
+    monkeypatch.setattr(SessionStore, "list", found)
+    beyond, known = anyio.run(body)
+    assert beyond["sessionId"] == "s0" and "updatedAt" not in beyond and known["updatedAt"].startswith("1970-01-01T00")
+
+
+def test_names_that_are_no_text_dont_silence_the_agent(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1: what came behind a result with such a name is shown as well."""
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x")
+    script = [calls(("Glob", {"pattern": "*"})), "I am done."]
+
+    async def body(model: str) -> None:
+        async with editor(model, env, "--mode", "bypass") as one:
+            made = await one.agent.new_session(cwd=str(folder), mcp_servers=[])
+            await one.agent.prompt(session_id=made.session_id, prompt=[text_block("List them.")])
+            assert "I am done." in one.said
+
+    with served(script) as server:
+        anyio.run(body, server.chat_name)

@@ -155,7 +155,7 @@ class EditorServer:
                     "sessionId": one.id,
                     "cwd": one.project,
                     "title": one.title or one.last_prompt or "",
-                    "updatedAt": datetime.fromtimestamp(one.modified, UTC).isoformat(),
+                    **_updated(one.modified),
                 }
                 for one in found[start : start + _LISTED]
             ]
@@ -224,6 +224,13 @@ class EditorServer:
 
     def _refused(self, error: PerdureError) -> RequestError:
         return RequestError(-32603, self.wording.error(error))
+
+
+def _updated(at: float) -> dict[str, str]:
+    try:
+        return {"updatedAt": datetime.fromtimestamp(at, UTC).isoformat()}
+    except (ValueError, OverflowError, OSError):  # a file may be of any year
+        return {}
 
 
 def _invalid(text: str) -> RequestError:
