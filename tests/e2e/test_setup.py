@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -131,6 +134,8 @@ def test_a_link_stays_a_link(tmp_path: Path, url: str) -> None:
         (("opencode", "--plugin"), "can't be set up with a plugin"),
         (("claude-code", "--gateway", "--url", "http://127.0.0.1:9"), "start one with `perdure serve`"),
         (("codex", "--plugin", "--program", "/nowhere/codex"), "No such file"),
+        (("codex", "--url", "http://127.0.0.1:9"), "--url goes with --gateway"),
+        (("opencode", "--url", "http://127.0.0.1:9"), "no gateway answers (Connection refused)"),
         (("codex", "--remove"), "nothing was set up"),
     ],
 )
@@ -158,8 +163,11 @@ CLAUDE = """#!/bin/sh
 case "$2 $3" in
   "list --json") cat "$HOME/installed" 2>/dev/null || echo "[]" ;;
   "install perdure@perdure") [ -e "$HOME/broken" ] && { echo "no such plugin" >&2; exit 3; }
-    echo '[{"id": "perdure@perdure"}]' > "$HOME/installed" ;;
-  "uninstall perdure@perdure") rm -f "$HOME/installed" ;;
+    echo '[{"id": "perdure@perdure"}]' > "$HOME/installed"
+    [ -e "$HOME/hangs" ] && { touch "$HOME/began"; exec sleep 60; }
+    exit 0 ;;
+  "uninstall perdure@perdure") [ -e "$HOME/refuses" ] && { echo "not now" >&2; exit 1; }
+    rm -f "$HOME/installed" ;;
 esac
 """
 
@@ -209,6 +217,52 @@ def test_the_doctor_looks_at_what_was_set_up(tmp_path: Path, url: str, claude: P
     receipt.write_text(receipt.read_text().replace(url, "http://127.0.0.1:9"))
     claude_code, codex = doctor(tmp_path)
     assert claude_code["state"] == "ok" and codex["state"] == "note" and "perdure serve" in codex["what"]
+
+
+def test_after_an_update_it_is_installed_again(tmp_path: Path, claude: Path) -> None:
+    """PLG-1: which isn't called no change."""
+    assert setup(tmp_path, "claude-code", program=claude)[0] == 0
+    (tmp_path / ".perdure/setup/plugin/perdure/README.md").write_text("as an older version had it\n")
+    code, said, _ = setup(tmp_path, "claude-code", program=claude)
+    assert code == 0 and "is set up with the plugin" in said and "nothing was changed" not in said
+    assert "nothing was changed" in setup(tmp_path, "claude-code", program=claude)[1]
+
+
+@pytest.mark.parametrize("is_renewed", [True, False], ids=["set up again", "removed"])
+def test_a_status_line_of_a_moved_environment_is_ours(tmp_path: Path, claude: Path, is_renewed: bool) -> None:
+    """PLG-1: a second set-up renews it, and --remove takes it out."""
+    assert setup(tmp_path, "claude-code", program=claude)[0] == 0
+    settings = tmp_path / ".claude/settings.json"
+    now = settings.read_text()
+    settings.write_text(now.replace(sys.executable, "/gone/bin/python"))
+    if is_renewed:
+        assert setup(tmp_path, "claude-code", program=claude)[2] == "" and settings.read_text() == now
+    assert setup(tmp_path, "claude-code", "--remove", program=claude)[0] == 0
+    assert not settings.exists() or "statusLine" not in json.loads(settings.read_text())
+
+
+def test_an_interrupted_set_up_is_taken_back(tmp_path: Path, claude: Path) -> None:
+    """PLG-1: without a receipt, nothing else could take it back."""
+    (tmp_path / "hangs").touch()
+    line = [sys.executable, "-m", "perdure", "setup", "claude-code"]
+    with subprocess.Popen(line, cwd=tmp_path, env=environ(tmp_path, claude), stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "began").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, wrong = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in wrong
+    assert not (tmp_path / "installed").exists() and not list(tmp_path.glob(".perdure/setup/*.json"))
+
+
+def test_a_removal_that_fails_says_nothing_of_setting_up(tmp_path: Path, claude: Path) -> None:
+    """PLG-1, CLI-5: and it can be tried again."""
+    assert setup(tmp_path, "claude-code", program=claude)[0] == 0
+    (tmp_path / "refuses").touch()
+    code, _, wrong = setup(tmp_path, "claude-code", "--remove", program=claude)
+    assert code == 1 and wrong == f"perdure: claude plugin uninstall {SELECTOR}: it ended with 1: not now\n"
+    (tmp_path / "refuses").unlink()
+    assert setup(tmp_path, "claude-code", "--remove", program=claude)[0] == 0
+    assert not (tmp_path / ".perdure/setup").exists()
 
 
 @pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")

@@ -30,7 +30,9 @@ _URL = "http://127.0.0.1:8787"
 def setup(
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="claude-code, codex or opencode.")],
     *,
-    plugin: Annotated[bool, typer.Option("--plugin", help="Install the plugin; taken where there is one.")] = False,
+    plugin: Annotated[
+        bool, typer.Option("--plugin", help="Install the plugin; the default, where there is one.")
+    ] = False,
     gateway: Annotated[bool, typer.Option("--gateway", help="Send its requests through the gateway.")] = False,
     url: Annotated[str, typer.Option(metavar="URL", help="Where the gateway listens.")] = _URL,
     remove: Annotated[bool, typer.Option("--remove", help="Take the set-up back.")] = False,
@@ -50,14 +52,14 @@ def setup(
         raise BadSetting(f"{client}: there is no set-up for it, only for {', '.join(CLIENTS)}")
     if sum((plugin, gateway, remove)) > 1:
         raise BadSetting("say one of the three: --plugin, --gateway or --remove")
-    if url != _URL and (plugin or remove):
-        raise BadSetting("--url is about --gateway")
     kind = CLIENTS[client]
+    how = "gateway" if gateway else "plugin" if plugin else kind.ways[0]
+    if url != _URL and (remove or how != "gateway"):
+        raise BadSetting("--url goes with --gateway")
     one = ClientSetup(kind, home(), os.environ, str(program.expanduser().absolute()) if program else "")
     if remove:
         done = one.take_back()
     else:
-        how = "gateway" if gateway else "plugin" if plugin else kind.ways[0]
         done = one.set_up(how, url.rstrip("/"))
     _show(done, is_json=json, is_removed=remove)
 

@@ -69,6 +69,11 @@ def line_command() -> str:
     return shlex.join(python_command("perdure.plugin", "statusline"))
 
 
+def is_line_command(command: str) -> bool:
+    """Whether a status line is ours, be it that of another Python, from before Perdure's environment was moved."""
+    return command.endswith(f" {shlex.join(python_command('perdure.plugin', 'statusline')[1:])}")
+
+
 def plugin_files(parts: int = PARTS) -> dict[str, str]:
     """The files of the folder, by their paths in it. `parts`: how many hooks give the record."""
 

@@ -22,7 +22,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from perdure.errors import BadSetting, PerdureError
-from perdure.plugin.build import NAME, SELECTOR, build_plugin, hook_command, is_built, line_command
+from perdure.plugin.build import (
+    NAME,
+    SELECTOR,
+    build_plugin,
+    hook_command,
+    is_built,
+    is_line_command,
+    line_command,
+)
 from perdure.plugin.configs import Keys, codex_with_gateway, codex_without_gateway, json_object, json_with, json_without
 
 How = Literal["plugin", "gateway"]
@@ -175,7 +183,7 @@ class ClientSetup:
             _call_gateway(url)
         before = _read(self.file)
         if how == "gateway":
-            after, notes = self._with_gateway(_text(before, self.file), url), tuple[str, ...]()
+            after, is_new, notes = self._with_gateway(_text(before, self.file), url), False, tuple[str, ...]()
             if receipt is None:
                 self._keep(how, url, before, after)
             try:
@@ -186,10 +194,10 @@ class ClientSetup:
                     self._receipt.unlink()
                 raise
         else:
-            notes = self._with_plugin(before)
+            is_new, notes = self._with_plugin(before)
             if receipt is None:
                 self._keep(how, "", before, _read(self.file))
-        is_changed = receipt is None or _read(self.file) != before
+        is_changed = receipt is None or is_new or _read(self.file) != before
         return SetupResult(self.kind.name, how, str(self.file), is_changed, notes)
 
     def _keep(self, how: How, url: str, before: bytes | None, after: bytes | None) -> None:
@@ -205,13 +213,11 @@ class ClientSetup:
         after = json_with(text, self.kind.gateway(url), self.file)
         return (after if json_object(after, self.file) != json_object(text, self.file) else text).encode()
 
-    def _with_plugin(self, before: bytes | None) -> tuple[str, ...]:
-        """Build and install the plugin by the client's own commands."""
+    def _with_plugin(self, before: bytes | None) -> tuple[bool, tuple[str, ...]]:
+        """Build the plugin and install it by the client's own commands; whether that was needed, and what to tell."""
         is_claude = self.kind.name == "claude-code"
         if is_claude:
-            json_object(
-                _text(before, self.file), self.file
-            )  # a file that is no JSON is refused before anything is done
+            json_object(_text(before, self.file), self.file)  # what is no JSON is refused before anything is done
         is_there = SELECTOR in self._run("plugin", "list", "--json")
         is_new = bool(build_plugin(self.folder))
         if is_there and is_new:
@@ -221,18 +227,22 @@ class ClientSetup:
                 for command in self.kind.adds:
                     self._run(*(word.format(folder=self.folder) for word in command))
             _call_hook(self.home)
-        except PerdureError:
+        except BaseException as e:  # Ctrl-C, too: half a set-up has no receipt, so that nothing could take it back
             self._removed()
             _restore(self.file, before)
+            if isinstance(e, PerdureError):
+                raise PerdureError(f"{e}; nothing was set up") from None
             raise
+        is_new = is_new or not is_there
         if not is_claude:
-            return ("type /hooks in Codex once, and approve the hooks of perdure: it runs none before that",)
+            return is_new, ("type /hooks in Codex once, and approve the hooks of perdure: it runs none before that",)
         text = _text(_read(self.file), self.file)
         line = json_object(text, self.file).get("statusLine")
-        if line is not None:
-            return () if line == _STATUS_LINE else ("your own status line was left as it is",)
-        _write(self.file, json_with(text, {("statusLine",): _STATUS_LINE}, self.file).encode())
-        return ()
+        if line is not None and not _is_our_line(line):
+            return is_new, ("your own status line was left as it is",)
+        if line != _STATUS_LINE:
+            _write(self.file, json_with(text, {("statusLine",): _STATUS_LINE}, self.file).encode())
+        return is_new, ()
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 
@@ -255,14 +265,16 @@ class ClientSetup:
             for left in (self._plugins / "cache" / NAME, self._plugins / "data" / f"{NAME}-{NAME}"):
                 shutil.rmtree(left, ignore_errors=True)
             if not is_untouched and self.kind.name == "claude-code":
-                ours: dict[Keys, Any] = {("statusLine",): _STATUS_LINE}
-                ours |= {("enabledPlugins",): {}, ("extraKnownMarketplaces",): {}}  # as its own commands leave them
-                _write(file, json_without(_text(_read(file), file), ours, earlier, file).encode())
+                text = _text(_read(file), file)
+                ours: dict[Keys, Any] = {("enabledPlugins",): {}, ("extraKnownMarketplaces",): {}}  # left by commands
+                line = json_object(text, file).get("statusLine")
+                ours |= {("statusLine",): line} if _is_our_line(line) else {}
+                _write(file, json_without(text, ours, earlier, file).encode())
         if is_untouched:
             _restore(file, receipt.before)
         self._receipt.unlink()
-        if receipt.how == "plugin" and not any((self.home / "setup").glob("*.json")):
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if not any(self._receipt.parent.glob("*.json")):
+            shutil.rmtree(self._receipt.parent, ignore_errors=True)
         notes = () if is_untouched else ("the file was edited since: only what the set-up had put there was taken out",)
         return SetupResult(self.kind.name, receipt.how, receipt.file, True, notes)
 
@@ -323,11 +335,15 @@ class ClientSetup:
             raise PerdureError(f"{shown}: {e}") from None
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise PerdureError(f"{shown}: it ended with {done.returncode}: {said}; nothing was set up")
+            raise PerdureError(f"{shown}: it ended with {done.returncode}: {said}")
         return done.stdout
 
 
 _STATUS_LINE: Final = {"type": "command", "command": line_command()}
+
+
+def _is_our_line(line: object) -> bool:
+    return isinstance(line, dict) and is_line_command(str(line.get("command")))
 
 
 def _call_gateway(url: str) -> None:
@@ -339,8 +355,11 @@ def _call_gateway(url: str) -> None:
         with opener.open(f"{url}/healthz", timeout=_CALL_SECONDS) as answer:
             answer.read(1_000)
     except (OSError, ValueError, http.client.HTTPException) as e:
-        at = url.strip()
-        raise PerdureError(f"{at}: no gateway answers ({e}); start one with `perdure serve`, then try again") from None
+        at, reason = url.strip(), getattr(e, "reason", e)
+        why = getattr(reason, "strerror", None) or reason
+        raise PerdureError(
+            f"{at}: no gateway answers ({why}); start one with `perdure serve`, then try again"
+        ) from None
 
 
 def _call_hook(home: Path) -> None:
@@ -362,7 +381,7 @@ def _call_hook(home: Path) -> None:
             check=False,
         )
     if said not in done.stdout:
-        raise PerdureError(f"the plugin's hook gives no record ({hook_command()}); nothing was set up")
+        raise PerdureError(f"the plugin's hook gives no record ({hook_command()})")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
