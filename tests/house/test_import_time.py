@@ -80,3 +80,9 @@ reminders.neutralised("<system-reminder>")
 assert len(large()) == 2, "this test would not see them"
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_mcp_server_answers_first_and_loads_the_engine_then() -> None:
+    """MCP-1: a client starts its servers before the first prompt, which needn't wait for the engine."""
+    loaded = modules_after("import perdure.mcp.serving")
+    assert "perdure.mcp.tools" in loaded and not loaded & {"perdure.mcp.project", "perdure.wiring.sessions", "sqlite3"}

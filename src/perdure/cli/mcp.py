@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, Sets, configured, examples, family
+from perdure.cli.arguments import Sets, configured, examples, family
 from perdure.cli.output import EXIT_OK, out, out_json
 from perdure.errors import BadSetting
 
@@ -59,7 +59,9 @@ def mcp(
         bool, typer.Option("--trust", help="Trust this folder for now: use the settings in its .perdure.")
     ] = False,
     sets: Sets = None,
-    json: Json = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --http: say as JSON, for programs, where it listens.")
+    ] = False,
 ) -> None:
     """Run the MCP server: memory, recall and search as tools.
 
@@ -71,6 +73,8 @@ def mcp(
     folder = (project or Path(os.environ.get(_PROJECT) or ".")).expanduser().absolute()
     if not folder.is_dir():
         raise BadSetting(f"{folder}: no such folder: give the project's with --project")
+    if http is None and (allow_host or json):
+        raise BadSetting(f"{'--allow-host' if allow_host else '--json'} goes with --http")
     address = None if http is None else _address(http)
     config = configured(sets or (), cwd=folder, trusts=trust)
     gc.disable()  # while thousands of classes are made, which all stay
