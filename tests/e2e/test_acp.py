@@ -496,3 +496,9 @@ def test_names_that_are_no_text_dont_silence_the_agent(folder: Path, env: dict[s
 
     with served(script) as server:
         anyio.run(body, server.chat_name)
+
+
+def test_without_pipes_it_says_who_starts_it(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1, CLI-5: its output is a file here, which can't be waited for."""
+    done = command("acp", "--model", "offline", cwd=folder, env=env)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "an editor starts this command" in done.stderr

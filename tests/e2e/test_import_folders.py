@@ -120,6 +120,13 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     assert "contents of m1" in run("recall", uuid(1, 0)[:8], "toolu_1_1").out
 
 
+def test_a_search_before_the_first_import_names_it(run: Any) -> None:
+    """CLI-6: other words wouldn't help."""
+    ran = run("search", "--all", "module")
+    assert ran.code == 0 and "no sessions in" in ran.out and "`perdure import`" in ran.out
+    assert run("search", "module", "--json").out == ""
+
+
 def test_the_first_search_has_nothing_to_take_in(run: Any, user_home: Path, place: Path) -> None:
     """CLI-6, SES-2: the index is filled by the import; a damaged or impossible one doesn't stop it."""
     (place / "home").mkdir(mode=0o700)

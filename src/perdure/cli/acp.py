@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import typer
 
@@ -63,7 +64,20 @@ def acp(*, model: ModelName = None, mode: PermissionMode = None, trust: Trust = 
     def room(agent: AgentLoop) -> str:
         return room_line(agent.session.view, agent.session.facts())
 
+    for stream, what in ((sys.stdin, "input"), (sys.stdout, "output")):
+        if not _is_piped(stream):
+            raise BadSetting(
+                f"an editor starts this command and speaks with it through pipes; standard {what} isn't one"
+            )
     load(os.environ, cwd=Path.cwd(), flags=flags)  # a wrong flag is said at once, where somebody sees it
     wording = Wording(error=shown_error, event=event_line, not_compacted=compaction_failure, room=room)
     anyio.run(serve, EditorServer(agents_in, wording, release()))
     raise typer.Exit(EXIT_OK)
+
+
+def _is_piped(stream: IO[str] | None) -> bool:
+    """Whether it can be waited for: a pipe, a socket, or a terminal, where somebody tries it."""
+    if stream is None:
+        return False
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()

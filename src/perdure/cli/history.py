@@ -201,6 +201,9 @@ def search(
         for rank, hit in enumerate(found.hits, 1):
             out_json(_hit_data(rank, hit, about[hit.session]))
         return
+    if not found.hits and not any(SessionStore(config.home).directories()):
+        out(f"no sessions in {config.home} yet; `perdure import` brings in those of Claude Code and Codex")
+        return
     if not found.hits:
         wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
         wider += ["--all"] if archive.slug is not None and session is None else []

@@ -50,7 +50,7 @@ def verdict(
     ] = None,
     *,
     seconds: Annotated[
-        float, typer.Option(min=0.1, metavar="N", help="How long to replay at most; more of the logs takes longer.")
+        float, typer.Option(min=0.1, metavar="N", help="About how long it may take; more time covers more of the logs.")
     ] = _SECONDS,
     sets: Sets = None,
     json: Json = False,
