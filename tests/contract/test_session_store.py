@@ -12,7 +12,7 @@ import pytest
 from tests.services import FixedClock
 
 from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork, slug_of
-from perdure.adapters.journal.store import BLOBS
+from perdure.adapters.journal.store import BLOBS, id_for
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.errors import DamagedLine, JournalError, SessionNotFound
 from perdure.testing.models import CountingIds
@@ -80,6 +80,16 @@ def test_session_ids_are_plain_names(tmp_path: Path, session: str) -> None:
     """ENG-4: an id never leads anywhere else."""
     with pytest.raises(JournalError, match="not a session id"):
         made(tmp_path, session)
+
+
+def test_what_others_call_a_conversation_becomes_an_id(tmp_path: Path) -> None:
+    """LIB-4: the name itself where that can be; nothing that looks alike becomes one, and owners have their own."""
+    assert id_for("run-7_b") == "run-7_b"
+    names = ["a/b", "a:b", "ann@example.org", "_a", "-", "memory", "日本", "x" * 200, "", "\ud800"]
+    ids = [*map(id_for, names), id_for("a/b", owner="ann"), id_for("run-7_b", owner="ann"), "a-b"]
+    assert len({*ids}) == len(ids) and ids[0].startswith("a-b-")
+    for identity in ids:
+        made(tmp_path, identity)
 
 
 def test_sessions_are_found_by_id_beginning_and_path(tmp_path: Path) -> None:

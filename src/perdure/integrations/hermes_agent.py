@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from agent.context_engine import ContextEngine
 
+from perdure.adapters.journal.store import id_for
 from perdure.context.models import model_spec
 from perdure.context.policy import thresholds
 from perdure.errors import PerdureError, SessionBusy, SessionNotFound
@@ -28,7 +28,6 @@ from perdure.sync import Session, recall_tool
 
 NAME: Final = "perdure"
 _LOG = logging.getLogger("perdure")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _Messages = list[dict[str, Any]]
 
 
@@ -184,7 +183,7 @@ class PerdureContextEngine(ContextEngine):  # type: ignore[misc]  # its package 
         return self._session
 
     def _opened(self) -> Session:
-        identity = _NOT_IN_IDS.sub("-", self._id) or None
+        identity = id_for(self._id) if self._id else None
         settings = replace(self._settings, window_tokens=self._settings.window_tokens or self.context_length or None)
         try:
             if identity is not None:

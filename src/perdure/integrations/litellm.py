@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any, Final
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
+from perdure.adapters.journal.store import id_for
 from perdure.context.replies import WireProtocol
 from perdure.engine.tools import recall_tool
 from perdure.errors import PerdureError, RecordRefused, SessionNotFound
@@ -29,7 +29,6 @@ from perdure.settings import Settings
 from perdure.transcript.history import chain, chain_seed
 
 _LOG = logging.getLogger("perdure")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_OPEN: Final = 256
 _MOST_CALLS: Final = 4_096
 # The functions of LiteLLM whose requests have a history, by the names of their calls: where it is, in whose words, and
@@ -106,7 +105,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         Example:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": await hook.recall(id, arguments)})
         """
-        known = self._open.get(_key("", session_id))
+        known = self._open.get(id_for(session_id))
         if known is None:
             return f"recall failed: nothing was asked under the litellm_session_id {session_id!r:.80} yet"
         try:
@@ -208,7 +207,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
     ) -> _FollowedConversation:
         """The conversation that a request belongs to, opened or begun."""
         named = kwargs.get("litellm_session_id")
-        key = _key(owner, str(named)) if named else ""
+        key = id_for(str(named), owner=owner) if named else ""
         async with self._opening:
             known = self._open.get(key) if key else next(filter(None, map(self._heads.get, reversed(links))), None)
             if known is None:
@@ -255,14 +254,6 @@ def _owner(kwargs: Mapping[str, Any]) -> str:
         if isinstance(about, Mapping) and about.get("user_api_key_hash"):
             return str(about["user_api_key_hash"])
     return ""
-
-
-def _key(owner: str, named: str) -> str:
-    """The id of the session of a conversation that has a name."""
-    shown = _NOT_IN_IDS.sub("-", named).strip("-")
-    if shown == named and not owner:
-        return named
-    return f"{shown[:40]}-{hashlib.sha256(f'{owner} {named}'.encode()).hexdigest()[:12]}".strip("-")
 
 
 def _plain(one: Any) -> Any:

@@ -212,6 +212,7 @@ TENANTS = "tenants"
 SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _SHOWN = 5
 _SHORT_CHARS = 6
 ID_PREFIX = "session-"  # how the ids that we make begin
@@ -443,6 +444,18 @@ class SessionStore:
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
             yield from (d for d in _folders(folder) if _is_session(d.name))
+
+
+def id_for(name: str, *, owner: str = "") -> str:
+    """The id of the session of a conversation that somebody else named: the name itself, where it can be one.
+
+    Any other gets a digest, which tells it from those that look alike, such as `a/b` from `a-b`, and from the same name
+    of another `owner`.
+    """
+    if not owner and _is_session(name):
+        return name
+    shown = _NOT_IN_IDS.sub("-", name).strip("-_")[:40]
+    return f"{shown}-{hashlib.sha256(f'{owner} {name}'.encode('utf-8', 'replace')).hexdigest()[:12]}".strip("-")
 
 
 def homes_of(home: Path) -> list[Path]:
