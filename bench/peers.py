@@ -105,6 +105,7 @@ def _ways() -> Iterator[Way]:
             ("clear", "slide", "summarise", "tiers, documented"),
         ),
         ("litellm", "1.106.2", "litellm_peer.py", sys.executable, ("trim", "compress, default", "compress, scaled")),
+        ("openhands-sdk", "1.58.0", "openhands_peer.py", "python3.12", ("condenser, default", "condenser, by tokens")),
     ):  # fmt: skip
         for setting in settings:
             yield Way(package, version, script, setting, python)
@@ -303,9 +304,7 @@ def enter(row: Row, session: Session, done: dict[str, Any], model: ModelSpec) ->
         row.said.append(f"{session.name}: {done['stopped']}")
 
 
-def look(
-    row: Row, session: Session, number: int, text: str, window: int, ours: dict[tuple[str, int, int], str]
-) -> None:
+def look(row: Row, session: Session, number: int, text: str, window: int) -> None:
     """Score a view at a place, and a record of ours with a raw tail, half and half, of that same size."""
     place, tokens = session.places[number], base_tokens(text)
     row.places += 1
@@ -334,18 +333,16 @@ def drive(way: Way, script: Path, seconds: float) -> Iterator[dict[str, Any]]:
     client = way.client
     python = sys.executable if client is None else str(folder_of(client) / "bin/python")
     command = [python, str(SCRIPTS / way.script), str(script), way.setting, "--seconds", str(seconds)]
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
-            for line in process.stdout:
-                yield json.loads(line)
+            yield from map(json.loads, process.stdout or ())
         except BaseException:  # a person who stops it, too
             process.kill()
             raise
-        finally:
-            code = process.wait()
-        if code:
+        if code := process.wait():
             errors.seek(0)
             lines = errors.read().strip().splitlines() or [f"ended with {code}"]
             raise PeerFailed(lines[-1][:200])

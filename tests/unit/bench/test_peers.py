@@ -132,3 +132,33 @@ def test_without_recordings_the_bench_says_so(tmp_path: Path) -> None:
         command = [sys.executable, str(BENCH / "peers.py"), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and reason in done.stderr, done.stderr
+
+
+def test_a_peer_is_measured_from_its_process_to_the_table(peers: Any, tmp_path: Path) -> None:
+    """SPD-6: what a process prints becomes a row: counts, price, and the facts in view beside a record of ours."""
+    said = [
+        Message.of("user", "Look at src/loader/parse_config.py and tell me its limit."),
+        Message.of("assistant", "I will."),
+    ]
+    later = [Message.of("assistant", "Its limit in src/loader/parse_config.py is as you said.")]
+    gold = peers.gold_of(peers.utterances_of(said, {}), peers.utterances_of(later, {}))
+    assert gold.facts
+    calls, _ = peers.calls_of([(message, 0) for message in [*said, Message.of("user", "Go on."), *later]])
+    calls[1]["watched"] = True
+    session = peers.Session("tiny", calls, {1: peers.Place(tuple(said), gold)})
+    row = peers.Row(peers.WAYS[0])
+    given = peers.argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
+    peers.measure(row, [session], None, tmp_path, given)
+    assert row.said == []
+    assert (row.calls, row.places, row.breaks, row.beyond) == (2, 1, 0, 0)
+    assert row.kept["facts"] == (len(gold.facts), len(gold.facts)) and row.usd > 0
+    assert peers.cells(row)[0] == "perdure: ledger, default" and "| 100 |" in peers.table([row], is_markdown=True)
+
+
+def test_a_peer_that_fails_says_why_in_its_row(peers: Any, tmp_path: Path) -> None:
+    """SPD-6: what couldn't be measured is printed with its reason, and the others go on."""
+    calls = [{"said": [], "answer": {"role": "nobody"}, "at": None, "measured": False, "watched": False}]
+    row = peers.Row(peers.WAYS[0])
+    given = peers.argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
+    peers.measure(row, [peers.Session("broken", calls)], None, tmp_path, given)
+    assert row.said == ["broken: KeyError: 'text'"] and row.calls == 0
