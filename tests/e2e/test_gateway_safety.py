@@ -8,11 +8,13 @@ import itertools
 import logging
 import os
 import random
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import anthropic
 import msgspec
 import pytest
@@ -22,6 +24,7 @@ from tests.gateways import KEY, WINDOW, config_of, fake, in_loop, serving
 from perdure.adapters.journal.disk import Disk
 from perdure.adapters.sinks import event_data
 from perdure.errors import BadSetting
+from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.turns import TurnMaker
 from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, say
 from perdure.testing.request import DecodedRequest
@@ -548,6 +551,64 @@ async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path: Path
             at.gateway.reload(config_of(tmp_path, "ftp://nowhere"))
         await ask()
         assert (len(first.received), len(second.received)) == (1, 2)
+
+
+@in_loop
+async def test_an_error_without_an_end_isnt_collected(tmp_path: Path) -> None:
+    """SEC-6, SPD-8: it is passed on as it comes once it is larger than what is read of an answer."""
+    half, has_come = b"x" * 2_000_000, asyncio.Event()
+
+    async def refused(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        answer = aiohttp.web.StreamResponse(status=400)
+        await answer.prepare(request)
+        await answer.write(half)
+        await has_come.wait()
+        await answer.write(b"end")
+        return answer
+
+    app = aiohttp.web.Application()
+    app.router.add_post("/{path:.*}", refused)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with fake() as server:
+            server_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            async with serving(tmp_path, server, config=config_of(tmp_path, server_url)) as at:
+                asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+                for path in ("messages", "messages/count_tokens"):
+                    has_come.clear()
+                    headers, url = {"x-api-key": KEY}, f"{at.url}/v1/{path}"
+                    async with (
+                        asyncio.timeout(20),
+                        aiohttp.request("POST", url, json=asked, headers=headers) as answer,
+                    ):
+                        assert answer.status == 400
+                        assert await answer.content.readexactly(len(half)) == half
+                        has_come.set()
+                        assert await answer.content.read() == b"end"
+    finally:
+        has_come.set()
+        await runner.cleanup()
+
+
+@in_loop
+async def test_a_front_of_any_size_is_read_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-8, SEC-6: 100,000 tools held up everybody for half a second."""
+    seen: list[bool] = []
+    front = AnthropicProtocol.front
+
+    def noted(self: AnthropicProtocol, incoming: Any) -> Any:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return front(self, incoming)
+
+    monkeypatch.setattr(AnthropicProtocol, "front", noted)
+    async with fake() as server, serving(tmp_path, server) as at:
+        tools: Any = [{"name": f"tool{n}", "input_schema": {"type": "object"}} for n in range(5_000)]
+        said: Any = [{"role": "user", "content": "hi"}]
+        await at.claude(max_retries=0).messages.create(model="m", max_tokens=9, messages=said, tools=tools)
+    assert seen == [False]
 
 
 @in_loop

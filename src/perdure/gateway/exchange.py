@@ -400,7 +400,8 @@ class GatewayExchange:
         whole: bytes | None = None
         if is_count and answer.status == 200:
             window = self._gateway.active.config.settings.window_tokens
-            whole = _capped_count(await self._whole(answer), self._cap(window))
+            count = await self._whole(answer)
+            whole = None if self._kept is None else _capped_count(count, self._cap(window))
         client = _ClientAnswer(send, answer.status, headers)
         if whole is not None:
             self.is_over = True
@@ -601,12 +602,20 @@ class GatewayExchange:
             return _reason(e)
 
     async def _whole(self, answer: aiohttp.ClientResponse) -> bytes:
-        """The whole body; `_chunks` gives it again."""
+        """The whole body, or the beginning of one that is too large to be read; `_chunks` gives all of it again."""
+        if self._kept is not None:
+            return self._kept
+        size, most = sum(map(len, self._ahead)), self._gateway.active.gateway.max_event_bytes
         try:
-            self._kept = await answer.read()
+            while size <= most and (data := await answer.content.readany()):
+                self._ahead.append(data)
+                size += len(data)
         except BROKEN as e:
             raise ModelDown(type(e).__name__) from e
-        return self._kept
+        whole = b"".join(self._ahead)
+        if size <= most:
+            self._kept = whole
+        return whole
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         if self._kept is not None:

@@ -551,12 +551,14 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
     """
     parts = (*(incoming.fields.get(name) for name in ("system", "instructions", "tools")), *incoming.lead)
     ways = (incoming.model, who.recall_tool, incoming.prefill is None)
-    said = hashlib.sha256(msgspec.json.encode((*ways, *parts))).digest()
+    size = sum(memoryview(part).nbytes for part in parts if part is not None)
+    said = await run_aside(size, lambda: hashlib.sha256(msgspec.json.encode((*ways, *parts))).digest())
     is_known = held.fronted[0] == said and held.fronted[1] is held.session.view.front
-    front, known = None if is_known else who.side.front(incoming), held.session.view.front
+    front = None if is_known else await run_aside(size, lambda: who.side.front(incoming))
+    known = held.session.view.front
     if front is not None:
-        held.tool_name = held.tool_name or name_in(known, who.side)
-        held.ours = _tool_offered(who, incoming, front, held.tool_name)
+        before = held.tool_name = held.tool_name or name_in(known, who.side)
+        held.ours = await run_aside(size, partial(_tool_offered, who, incoming, front, before))
         held.tool_name = held.ours or held.tool_name
     has_tool = bool(held.ours) if who.recall_tool is None else who.recall_tool
     if held.session.settings.recall_tool != has_tool:
