@@ -70,6 +70,7 @@ class EditorServer:
     reports: bool = False
     _open: dict[str, tuple[EditorSession, AsyncExitStack]] = field(default_factory=dict)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _unanswered: dict[asyncio.Task[Any], EditorSession] = field(default_factory=dict)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -193,8 +194,15 @@ class EditorServer:
                 except PerdureError as e:
                     raise self._refused(e) from None
                 self._open[session.id] = session, stack.pop_all()
-        asyncio.get_running_loop().call_later(0.05, session.introduce)  # editors know the session once it is answered
+        if (task := asyncio.current_task()) is not None:
+            self._unanswered[task] = session
         return session
+
+    def sent(self) -> None:
+        """A message went out: an editor knows a session once the request that opened it, which this task works on, was
+        answered; then it hears of the commands."""
+        if (task := asyncio.current_task()) is not None and (session := self._unanswered.pop(task, None)) is not None:
+            session.introduce()
 
     def _known(self, name: str) -> EditorSession:
         if name not in self._open:
@@ -266,7 +274,8 @@ def _read(blocks: Iterable[PromptBlock]) -> tuple[Message, str, list[Message]]:
             attached.append(attached_file(_place(block.resource.uri), block.resource.text))
         else:
             raise _invalid("prompt: audio can't be read here, as promptCapabilities says")
-    if not any(word.strip() for word in words) and all(isinstance(one, dict) is False for one in content):
+    is_all_words = len(words) == len(content)  # pictures bring none
+    if is_all_words and not any(word.strip() for word in words):
         raise _invalid("prompt: it is empty")
     return Message.of("user", content), "\n".join(words), attached
 
@@ -293,8 +302,8 @@ def _place(uri: str) -> str:
 class MessageLines:
     """The SDK's `Transport`: a message a line. What is no message is answered as the protocol of calls says."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: Callable[[], None]) -> None:
+        self._reader, self._writer, self._sent = reader, writer, sent
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None when the editor has hung up."""
@@ -317,6 +326,7 @@ class MessageLines:
     async def send(self, message: dict[str, Any]) -> None:
         self._writer.write(msgspec.json.encode(message) + b"\n")
         await self._writer.drain()
+        self._sent()
 
     async def close(self) -> None:
         self._writer.close()
@@ -332,7 +342,7 @@ async def serve(server: EditorServer) -> None:
         server.heard(method, params)
         return await route(method, params, is_notification)
 
-    server.connection = connection = Connection(handle, MessageLines(reader, writer), listening=False)
+    server.connection = connection = Connection(handle, MessageLines(reader, writer, server.sent), listening=False)
     listening = asyncio.create_task(connection.main_loop())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
