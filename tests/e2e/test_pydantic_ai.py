@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,8 +152,12 @@ def test_an_agent_without_an_event_loop() -> None:
             return ModelResponse([ToolCallPart("recall", {"query": "f2.py"})])
         return ModelResponse([TextPart("Done.") if calls > 40 else ToolCallPart("read", {"path": f"f{calls}.py"})])
 
-    with sync.Session.in_memory(settings=SMALL) as session:
-        result = agent_of(FunctionModel(answer), PerdureCapability(session)).run_sync("Read.", usage_limits=ANY)
+    with asyncio.Runner() as runner, sync.Session.in_memory(settings=SMALL) as session:
+        asyncio.set_event_loop(runner.get_loop())  # else `run_sync` makes one that nobody closes
+        try:
+            result = agent_of(FunctionModel(answer), PerdureCapability(session)).run_sync("Read.", usage_limits=ANY)
+        finally:
+            asyncio.set_event_loop(None)
         assert result.output == "Done." and "a line of f2.py" in str(result.all_messages()[-2])
 
 
