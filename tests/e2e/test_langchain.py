@@ -117,8 +117,10 @@ def test_a_prompt_that_is_too_long_is_compacted_and_asked_again(
     said = asyncio.run(agent.ainvoke(ASKED, LONG)) if is_async else agent.invoke(ASKED, LONG)
     assert said["messages"][-1].content == "Done." and 1 <= server.upstream.statistics.refused <= 2
     broken = model([UpstreamError(401, "authentication_error", "no key")])
+    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home")
     with pytest.raises(UpstreamError, match="no key"):
-        agent_of(broken, PerdureMiddleware(tmp_path, home=tmp_path / "home")).invoke(ASKED, LONG)
+        agent_of(broken, middleware).invoke(ASKED, LONG)
+    middleware.close()  # a run that failed keeps its session open, to go on
 
 
 def test_messages_keep_what_only_langchain_knows(tmp_path: Path) -> None:
