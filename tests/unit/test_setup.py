@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from perdure.adapters.logs import places_of_clients
+from perdure.adapters.machine.clients import claude_folder
 from perdure.errors import BadSetting, PerdureError
 from perdure.plugin import setup as client_setup
 from perdure.plugin.configs import END, codex_with_gateway, codex_without_gateway, json_with, json_without
@@ -200,3 +202,20 @@ def test_a_file_that_has_nothing_of_ours_keeps_its_bytes() -> None:
     """PLG-1: whatever its indentation is."""
     text = '{"theme":"dark",  "env":{}}'
     assert json_without(text, OURS, "{}", FILE) == text
+
+
+@pytest.mark.parametrize("environ", [{}, {"CLAUDE_CONFIG_DIR": "~/c", "CODEX_HOME": "~/x", "XDG_CONFIG_HOME": "~/o"}])
+def test_a_client_is_set_up_where_its_logs_and_settings_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    """PLG-1, CLI-6: the variables by which a person moves a client's folder hold for set-up and for import alike."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    environ = {"HOME": str(tmp_path), **environ}
+    claude, codex = claude_folder(environ), CLIENTS["codex"].config(environ).parent
+    assert (claude.name, codex.name) == (("c", "x") if "CODEX_HOME" in environ else (".claude", ".codex"))
+    (claude / "projects").mkdir(parents=True)
+    (codex / "sessions").mkdir(parents=True)
+    found = dict(places_of_clients(environ))
+    assert found == {"Claude Code": claude / "projects", "Codex": codex / "sessions"}
+    assert CLIENTS["claude-code"].config(environ) == claude / "settings.json"
+    assert CLIENTS["opencode"].config(environ).is_relative_to(tmp_path)

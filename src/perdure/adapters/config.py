@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from perdure.adapters import former
+from perdure.adapters.machine.clients import claude_folder
 from perdure.adapters.machine.repositories import text_below
 from perdure.adapters.machine.trust import (
     CLAUDE_FILES,
@@ -20,7 +21,6 @@ from perdure.adapters.machine.trust import (
     MOST_BYTES,
     FolderTrust,
     claude_files,
-    claude_folder,
     digest,
     folder_trust,
     project_file,

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.adapters.journal.store import slug_of
+from perdure.adapters.machine.clients import claude_folders, codex_folder
 from perdure.errors import FileRefused, FileTooLarge, NotPlain
 from perdure.logs.detect import HEAD_BYTES, detect
 
@@ -60,20 +61,15 @@ class FoundLogs:
         return [file.path for file in self.files]
 
 
-def places_of_clients(environ: Mapping[str, str], user_home: Path) -> tuple[tuple[str, Path], ...]:
+def places_of_clients(environ: Mapping[str, str]) -> tuple[tuple[str, Path], ...]:
     """The folders that are there in which clients keep their logs, each with the client's name."""
-    claude = environ.get("CLAUDE_CONFIG_DIR")
-    codex = Path(environ.get("CODEX_HOME") or user_home / ".codex")
+    codex = codex_folder(environ)
     wanted = [
-        *(("Claude Code", Path(one) / "projects") for one in ([claude] if claude else _claude_folders(user_home))),
+        *(("Claude Code", folder / "projects") for folder in claude_folders(environ)),
         ("Codex", codex / "sessions"),
         ("Codex", codex / "archived_sessions"),
     ]
     return tuple((client, folder) for client, folder in wanted if folder.is_dir())
-
-
-def _claude_folders(user_home: Path) -> tuple[Path, Path]:
-    return user_home / ".claude", user_home / ".config" / "claude"
 
 
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
@@ -99,7 +95,7 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
     return FoundLogs(tuple(files.values()), tuple(refused), others)
 
 
-def logs_of_project(folder: Path, environ: Mapping[str, str], user_home: Path) -> FoundLogs:
+def logs_of_project(folder: Path, environ: Mapping[str, str]) -> FoundLogs:
     """The logs that clients keep of the work in one folder.
 
     Claude Code has a folder for each project, named after its path, which those of `a-b` and `a/b` share; Codex has one
@@ -108,7 +104,7 @@ def logs_of_project(folder: Path, environ: Mapping[str, str], user_home: Path) -
     named = {str(folder), os.path.realpath(folder)}
     files: list[LogFile] = []
     refused: list[str] = []
-    for client, place in places_of_clients(environ, user_home):
+    for client, place in places_of_clients(environ):
         is_apart = client == "Claude Code"
         found = find_logs([place / slug_of(folder)] if is_apart else [place])
         for one in found.files:

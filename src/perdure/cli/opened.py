@@ -116,7 +116,7 @@ def client_logs() -> FoundLogs:
     """
     from perdure.adapters.logs import find_logs, places_of_clients
 
-    places = places_of_clients(os.environ, Path.home())
+    places = places_of_clients(os.environ)
     found = [(client, folder, find_logs([folder])) for client, folder in places]
     for client, folder, logs in found:
         note(f"{client}: {plural(len(logs.files), 'log')}, {size(logs.bytes)} in {short_path(str(folder))}")

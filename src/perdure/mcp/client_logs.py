@@ -75,7 +75,7 @@ class ClientLogs:
         return None
 
     def _logs(self) -> FoundLogs:
-        return logs_of_project(self.folder, self.environ, Path(self.environ.get("HOME") or Path.home()))
+        return logs_of_project(self.folder, self.environ)
 
     async def _take_one(self, imports: LogImports, log: LogFile) -> bool:
         began = time.monotonic()

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from perdure.adapters.machine.clients import Environ, claude_folder, codex_folder, opencode_folder
 from perdure.errors import BadSetting, PerdureError
 from perdure.plugin.build import (
     NAME,
@@ -34,7 +35,6 @@ from perdure.plugin.build import (
 from perdure.plugin.configs import Keys, codex_with_gateway, codex_without_gateway, json_object, json_with, json_without
 
 How = Literal["plugin", "gateway"]
-Environ = Mapping[str, str]
 _COMMAND_SECONDS = 120
 _CALL_SECONDS = 10
 
@@ -70,11 +70,6 @@ class ClientKind:
         return ("plugin", "gateway") if self.adds else ("gateway",)
 
 
-def _in_home(environ: Environ, variable: str, *names: str) -> Path:
-    given = environ.get(variable)
-    return Path(given) if given else Path(environ.get("HOME") or Path.home(), *names)
-
-
 _PLUGIN = ("plugin", "marketplace")
 CLIENTS: Final = {
     one.name: one
@@ -82,7 +77,7 @@ CLIENTS: Final = {
         ClientKind(
             "claude-code",
             "claude",
-            lambda environ: _in_home(environ, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
+            lambda environ: claude_folder(environ) / "settings.json",
             lambda url: {("env", "ANTHROPIC_BASE_URL"): url},
             ((*_PLUGIN, "add", "{folder}"), ("plugin", "install", SELECTOR)),
             (("plugin", "uninstall", SELECTOR), (*_PLUGIN, "remove", NAME)),
@@ -90,7 +85,7 @@ CLIENTS: Final = {
         ClientKind(
             "codex",
             "codex",
-            lambda environ: _in_home(environ, "CODEX_HOME", ".codex") / "config.toml",
+            lambda environ: codex_folder(environ) / "config.toml",
             None,
             ((*_PLUGIN, "add", "{folder}"), ("plugin", "add", SELECTOR)),
             (("plugin", "remove", SELECTOR), (*_PLUGIN, "remove", NAME)),
@@ -98,7 +93,7 @@ CLIENTS: Final = {
         ClientKind(
             "opencode",
             "opencode",
-            lambda environ: _in_home(environ, "XDG_CONFIG_HOME", ".config") / "opencode/opencode.json",
+            lambda environ: opencode_folder(environ) / "opencode.json",
             lambda url: {("provider", one, "options", "baseURL"): f"{url}/v1" for one in ("anthropic", "openai")},
         ),
     )

@@ -19,8 +19,8 @@ from anyio import to_thread
 from perdure.adapters.config import home_of
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles, SessionStore
+from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.jobs import TaskJobs
-from perdure.adapters.machine.trust import CLAUDE
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights

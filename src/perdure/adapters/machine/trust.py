@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.adapters.former import folder_in
+from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.repositories import git_file_target, main_work_tree, text_below, trust_root
 from perdure.errors import BadSetting
 from perdure.memory.instructions import is_below
@@ -23,7 +24,6 @@ from perdure.memory.places import AGENTS, AGENTS_LOCAL
 
 KNOWN: Final = "trusted.json"
 CONFIG: Final = "config.toml"
-CLAUDE: Final = ".claude"
 CLAUDE_FILES: Final = ("settings.json", "settings.local.json")  # of Claude Code, the stronger last
 MOST_BYTES: Final = 1_000_000  # of settings that others wrote
 _ALL_BELOW = "/**"
@@ -123,12 +123,6 @@ def project_file(cwd: Path) -> Path | None:
     real, root = Path(os.path.realpath(cwd)), trust_root(cwd)
     folders = [folder for folder in (real, *real.parents) if is_below(str(folder), str(root))]
     return next((path for f in folders if (path := folder_in(f) / CONFIG).is_file()), None)
-
-
-def claude_folder(environ: Mapping[str, str]) -> Path:
-    """Where Claude Code keeps what is its user's."""
-    given = environ.get("CLAUDE_CONFIG_DIR") or f"{environ.get('HOME') or Path.home()}/{CLAUDE}"
-    return Path(given).expanduser().absolute()
 
 
 def claude_files(root: Path, cwd: Path) -> tuple[Path, ...]:

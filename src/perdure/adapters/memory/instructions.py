@@ -17,8 +17,9 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.disk import DISK, make_private, write_new
+from perdure.adapters.machine.clients import CLAUDE, claude_folder
 from perdure.adapters.machine.repositories import trust_root
-from perdure.adapters.machine.trust import CLAUDE, claude_folder, excluded_instructions
+from perdure.adapters.machine.trust import excluded_instructions
 from perdure.errors import BadSetting
 from perdure.memory.instructions import (
     MANAGED,
