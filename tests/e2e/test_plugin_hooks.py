@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.plugins import SESSION, ClaudeCodeLog, HookRunner, children_of
 
+from perdure.compaction.parts import PART_CHARS
 from perdure.plugin.hook import FOLDS_FROM
-from perdure.plugin.record import PART_CHARS
 
 pytestmark = pytest.mark.e2e
 

@@ -41,7 +41,8 @@ class Worker(FakeUpstream):
             if words in asked and (reply := answer(since)) is not None:
                 return reply
         if "Read all" in asked and self.parts < PARTS:
-            command = {"command": f"cat part_{self.parts:03}.txt", "description": "Read a part"}
+            # What `cat` or `grep` gives, the program may put behind a summary by itself, as a file that was read.
+            command = {"command": f"awk 1 part_{self.parts:03}.txt", "description": "Read a part"}
             self.parts += 1
             return say(f"Part {self.parts}.", tool_use("Bash", command))
         return say("<summary>Some parts were read.</summary>")
@@ -130,15 +131,16 @@ print(sorted(one.parent.name for one in Path("home").rglob("journal.jsonl")))
 def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Path) -> None:
     """LIB-4, RCL-3: what the summary lost is in the record, and the original behind it comes back through the tool."""
     worker = Worker()
-    worker.answers[ASKED] = looking_up(RECALL, {"query": CRATE}, CODE)
+    line = f"{CRATE} {CODE}"  # the record has the code, among many, but not of what it is
+    worker.answers[ASKED] = looking_up(RECALL, {"query": CRATE}, line)
     home = tmp_path / "home"
     prompts = ("Read all parts.", "/compact", "Go on.", "/compact", ASKED)
     said = asyncio.run(agent(tmp_path, worker, str(home), *prompts))
-    assert said[-1] == f"ok: It is {CODE}."
+    assert said[-1] == f"ok: It is {line}."
     behind = [body for body in worker.bodies() if "Some parts were read." in body and ASKED in body]
-    assert CODE not in behind[0], "nothing but recall could have given it"
-    assert "SessionStart hook additional context: <perdure-record>" in behind[0]
-    assert "cat part_002.txt" in behind[0] and RECALL in behind[0]
+    assert line not in behind[0], "nothing but recall could have given it"
+    assert [f'<perdure-record part=\\"{n} of 2\\">' in behind[0] for n in (1, 2)] == [True, True]
+    assert "awk 1 part_002.txt" in behind[0] and RECALL in behind[0]
     assert behind[0].count("Beside the summary of the conversation") == 1, "a record isn't made of a record"
     assert "hook-" not in behind[0], "a longer one would be put into a file"
     (kept,) = (home / "projects").glob("*/*")

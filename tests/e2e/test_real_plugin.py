@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from bench.clients import CLIENTS, ClientHome, RealClient, Worker, is_installed
 
+from perdure.compaction.parts import PART_CHARS
 from perdure.plugin.build import SELECTOR, build_plugin
-from perdure.plugin.record import PART_CHARS
 from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 

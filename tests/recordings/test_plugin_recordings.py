@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tests.recordings.conftest import DATA, MADE
 
+from perdure.compaction.parts import PART_CHARS, tokens_of
 from perdure.logs.detect import detect
 from perdure.plugin import carried as carried_module
 from perdure.plugin.carried import open_carried
-from perdure.plugin.record import PART_CHARS, record, record_parts, tokens_of
+from perdure.plugin.record import record, record_parts
 
 FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.jsonl"))
 pytestmark = pytest.mark.unit

@@ -15,11 +15,12 @@ from tests.plugins import SESSION, ClaudeCodeLog
 
 from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.render import memory_of_messages
+from perdure.compaction.parts import PART_CHARS, in_parts
 from perdure.logs.claude_code import read
 from perdure.plugin import carried as carried_module
 from perdure.plugin.carried import CarriedLog, open_carried
 from perdure.plugin.hook import answer, session_folder
-from perdure.plugin.record import PART_CHARS, in_parts, is_missing, record
+from perdure.plugin.record import is_missing, record
 
 Known = Callable[[], CarriedLog]
 

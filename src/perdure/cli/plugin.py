@@ -58,10 +58,9 @@ def record(
     that is. Nothing is changed.
     """
     from perdure.adapters.config import UnusableValue, parse_setting
-    from perdure.plugin.build import PARTS
+    from perdure.compaction.parts import PARTS, tokens_of
     from perdure.plugin.carried import open_carried
     from perdure.plugin.record import record as record_of
-    from perdure.plugin.record import tokens_of
 
     try:
         budget = tokens_of(PARTS) if tokens is None else int(parse_setting("summary_budget_tokens", tokens, 0))

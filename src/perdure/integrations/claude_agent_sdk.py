@@ -33,6 +33,7 @@ from perdure import prompts
 from perdure.adapters.journal.store import SessionStore as Sessions
 from perdure.adapters.transcripts import Entry, TranscriptFolder
 from perdure.compaction.logged import record_of
+from perdure.compaction.parts import PARTS, fitted_parts
 from perdure.engine.imports import import_recording
 from perdure.engine.tools import memory_tool, recall_tool
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
@@ -45,8 +46,6 @@ from perdure.settings import Settings
 _LOG = logging.getLogger("perdure")
 SERVER: Final = "perdure"  # the tools are mcp__perdure__recall and mcp__perdure__memory
 FOLDER: Final = "transcripts"  # of the home
-_RECORD_CHARS: Final = 9_500  # a hook's text beyond 10,000 characters is put into a file, and its beginning shown
-_RECORD_TOKENS: Final = 2_400
 _HOOK_SECONDS: Final = 60.0
 _Answer = dict[str, Any]
 
@@ -172,6 +171,7 @@ class PerdureMemory:
         self._id = ""  # of the conversation, as the SDK names it
         self._transcript = Path()
         self._size = -1  # of the transcript, when it was read last
+        self._due: dict[int, str] = {}  # the parts of a record that their hooks didn't ask for yet
 
     def options(self, given: ClaudeAgentOptions | None = None) -> ClaudeAgentOptions:
         """Options for `query` or a client, with Perdure's parts added to them.
@@ -188,14 +188,14 @@ class PerdureMemory:
         given = given or ClaudeAgentOptions()
         if not isinstance(given.mcp_servers, dict) or SERVER in given.mcp_servers:
             raise BadSetting(f"mcp_servers must be a dict without {SERVER!r}, so that Perdure's own can be added")
-        mine = {
-            "UserPromptSubmit": self._began,
-            "PreCompact": self._before_compaction,
-            "SessionStart": self._started,
+        mine: dict[str, list[Callable[..., Awaitable[_Answer]]]] = {
+            "UserPromptSubmit": [self._began],
+            "PreCompact": [self._before_compaction],
+            "SessionStart": [partial(self._started, part) for part in range(PARTS)],
         }
         hooks: dict[Any, list[HookMatcher]] = {name: list(some) for name, some in (given.hooks or {}).items()}
-        for name, hook in mine.items():
-            hooks.setdefault(name, []).append(HookMatcher(hooks=[_harmless(hook)], timeout=_HOOK_SECONDS))
+        for name, some in mine.items():
+            hooks.setdefault(name, []).append(HookMatcher(hooks=[*map(_harmless, some)], timeout=_HOOK_SECONDS))
         tools = (_tool(recall_tool.definition, self._recall), _tool(memory_tool.definition, self._remember))
         return replace(
             given,
@@ -290,16 +290,19 @@ class PerdureMemory:
         """Take in what the agent is about to forget."""
         await self._began(told, *more)
         await self.session()
+        self._due.clear()
         return {}
 
-    async def _started(self, told: Mapping[str, Any], *more: object) -> _Answer:
-        """Behind a compaction, give our record of what was forgotten."""
+    async def _started(self, part: int, told: Mapping[str, Any], *more: object) -> _Answer:
+        """Behind a compaction, give a part of our record of what was forgotten; the first to come makes all of them."""
         await self._began(told, *more)
         if told.get("source") != "compact":
             return {}
         async with self._followed() as session:
-            text = await anyio.to_thread.run_sync(_record, session)
-        return {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": text}}
+            if part not in self._due:
+                self._due = dict(enumerate(await anyio.to_thread.run_sync(_record_parts, session)))
+            text = self._due.pop(part, None)
+        return {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": text}} if text else {}
 
     # --- tools --------------------------------------------------------------------------------------------------------
 
@@ -325,15 +328,12 @@ def _folded(key: SessionKey, before: dict[str, Any] | None, entries: Sequence[En
     return data
 
 
-def _record(session: Session) -> str:
-    tool = f"mcp__{SERVER}__{recall_tool.name}"
-    budget = _RECORD_TOKENS
-    while True:
-        record = record_of(session.view, session.settings, budget, secret_key=session.ports.secret_key)
-        text = prompts.render("record_beside_summary", tool=tool, record=record)
-        if len(text) <= _RECORD_CHARS:
-            return text
-        budget = budget * _RECORD_CHARS // len(text) - 50
+def _record_parts(session: Session) -> list[str]:
+    def rendered(tokens: int) -> str:
+        record = record_of(session.view, session.settings, tokens, secret_key=session.ports.secret_key)
+        return prompts.render("record_beside_summary", tool=f"mcp__{SERVER}__{recall_tool.name}", record=record)
+
+    return fitted_parts(rendered)
 
 
 def _harmless(hook: Callable[..., Awaitable[_Answer]]) -> Any:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from perdure import __version__
+from perdure.compaction.parts import PARTS
 
 NAME: Final = "perdure"
 SELECTOR: Final = f"{NAME}@{NAME}"  # as the clients' commands call the plugin: PLUGIN@MARKETPLACE
-PARTS: Final = 2  # of the record: 20,000 characters, of which each hook may give half
 _TIMEOUT_SECONDS = 5
 _ABOUT = "Keeps a record of what was said and done, and hands it to the model after a compaction."
 _README = """# Perdure for coding agents

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import Final
 
 from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
+from perdure.compaction.parts import fitted_parts
 from perdure.context.reminders import inline
-from perdure.logs.claude_code import RECORD_MARK
 from perdure.plugin.carried import CarriedLog
-from perdure.transcript.tokens import UNITS_PER_TOKEN
-
-PART_CHARS: Final = 9_900  # a client puts more than 10,000 characters of a hook into a file, or cuts them
-FRAME_CHARS: Final = 60  # of the tags around a part
-_END = "</perdure-record>"
-_OUR_TAG = re.compile(r"(<[\s_]*/?[\s_]*)(?=perdure-record)", re.IGNORECASE)
 
 
 def hook_output(carried: CarriedLog, source: str, *, part: int, parts: int) -> str:
@@ -47,11 +39,6 @@ def is_missing(carried: CarriedLog) -> bool:
     return head.boundaries > 0 and (not head.is_given or head.given == carried.size)
 
 
-def tokens_of(parts: int) -> int:
-    """How long a record may be that so many hooks give; between two parts some room is lost at the ends of lines."""
-    return parts * (PART_CHARS - FRAME_CHARS) // UNITS_PER_TOKEN - (parts - 1) * 120
-
-
 def record(carried: CarriedLog, tokens: int) -> str:
     """The record of what was read, with the end of the log; empty when nothing was said."""
     memory, hole = carried.memory_now()
@@ -61,13 +48,9 @@ def record(carried: CarriedLog, tokens: int) -> str:
 def record_parts(carried: CarriedLog, most: int) -> list[str]:
     """The record in so many parts at most, as large as they can be."""
     memory, hole = carried.memory_now()
-    tokens = tokens_of(most)
-    while True:
-        text = _rendered(carried.head.log, memory, hole, tokens)
-        parts = in_parts(text, as_bytes=carried.head.client == "codex") if text else []
-        if len(parts) <= most:
-            return parts
-        tokens -= sum(map(len, parts[most:])) // UNITS_PER_TOKEN + 10
+    return fitted_parts(
+        lambda tokens: _rendered(carried.head.log, memory, hole, tokens), most, as_bytes=carried.head.client == "codex"
+    )
 
 
 def _rendered(log: str, memory: LedgerMemory, hole: int, tokens: int) -> str:
@@ -81,25 +64,3 @@ def _rendered(log: str, memory: LedgerMemory, hole: int, tokens: int) -> str:
     if hole:
         where += f" About {max(1, round(hole / 1e6))} MB in front of the end of the log haven't been read yet."
     return render(memory, tokens, RecordSurroundings(lead=f"{HEAD} {where}")).text
-
-
-def in_parts(text: str, *, as_bytes: bool = False, most: int = PART_CHARS) -> list[str]:
-    """A record in parts of which none is too long, each marked as ours; a section that goes on says so."""
-
-    def size(piece: str) -> int:
-        return len(piece.encode("utf-8", "replace")) if as_bytes else len(piece.encode("utf-16-le", "replace")) // 2
-
-    text = _OUR_TAG.sub(r"\1_", text)  # a tool's output may imitate the end of a part, to speak behind it
-    room = most - FRAME_CHARS
-    parts = [""]
-    heading = ""
-    for line in text.split("\n"):
-        if line.startswith("## "):
-            heading = f"{line} (continued)\n"
-        while size(line) > room - size(heading):
-            line = line[: len(line) * (room - size(heading)) // size(line) - 1]
-        if parts[-1] and size(parts[-1]) + size(line) + 1 > room:
-            parts.append(heading if not line.startswith("## ") else "")
-        parts[-1] += line if not parts[-1] or parts[-1] == heading else f"\n{line}"
-    which = [f' part="{number} of {len(parts)}"' if len(parts) > 1 else "" for number in range(1, len(parts) + 1)]
-    return [f"{RECORD_MARK}{one}>\n{part.strip(chr(10))}\n{_END}" for one, part in zip(which, parts, strict=True)]
