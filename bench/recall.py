@@ -92,7 +92,7 @@ def bench(folder: Path, sessions: int, tokens: int) -> None:
     row("search, one rare word", took(search("needle77"), 9))
     row("search, three identifiers", took(search("read_view7 cache_state12 parse_line99"), 9))
     row("search, two words that are everywhere", took(search("error index"), 9))
-    one = StoreArchive(home, "-p0")
+    one = StoreArchive(home, "/p0")
     row("search in one project", took(search("needle77 error", one), 9))
 
     async def more() -> None:

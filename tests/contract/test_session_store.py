@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import anyio
 import pytest
 from tests.services import FixedClock
 
-from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork, slug_of
+from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork
+from perdure.adapters.journal.projects import OWNER, PROJECTS, ProjectFolders, folder_name
 from perdure.adapters.journal.store import BLOBS, id_for
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.errors import DamagedLine, JournalError, SessionNotFound
@@ -28,9 +30,11 @@ def said(name: str, text: str = "hello", **more: str) -> Message:
     return Message(id=MessageId(name), role="user", content=content, origin="user", agent_id=more.get("agent_id"))
 
 
-def made(home: Path, session: str, *lines: tuple[Record, ...], project: str = "/home/ann/proj") -> Path:
+def made(
+    home: Path, session: str, *lines: tuple[Record, ...], project: str = "/home/ann/proj", created: float = 5.0
+) -> Path:
     async def body() -> Path:
-        files = await SessionStore(home).create(session, project=project, created=5.0, durability="process")
+        files = await SessionStore(home).create(session, project=project, created=created, durability="process")
         for records in lines:
             await files.journal.append(records)
         await files.journal.close()
@@ -51,21 +55,82 @@ def test_the_layout_is_private(tmp_path: Path) -> None:
         directory = made(tmp_path / "home", "s1", (said("m1"),))
     finally:
         os.umask(before)
-    assert directory == tmp_path / "home" / "projects" / slug_of("/home/ann/proj") / "s1"
+    assert directory == tmp_path / "home" / PROJECTS / folder_name("/home/ann/proj") / "s1"
     for path in (tmp_path / "home").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert sorted(p.name for p in directory.iterdir()) == ["journal.jsonl", "journal.mark", "lock"]
 
 
-def test_slugs(tmp_path: Path) -> None:
-    """The real path, composed, with dashes; a long one is cut and told apart by its hash."""
-    assert slug_of("/home/ann/My proj.x") == "-home-ann-My-proj-x"
-    assert slug_of("/x/e\u0301") == slug_of("/x/\u00e9")
+def test_a_project_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """ENG-4: its real path, composed, with dashes for people, and a digest that tells `a-b` from `a/b`."""
+    assert re.fullmatch("-home-ann-My-proj-x_[0-9a-f]{16}", folder_name("/home/ann/My proj.x"))
+    assert folder_name("/x/e\u0301") == folder_name("/x/\u00e9")
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert slug_of(tmp_path / "link") == slug_of(tmp_path / "real")
-    long, other = slug_of("/x" * 300), slug_of("/x" * 299 + "/y")
-    assert long != other and long[:200] == other[:200] and len(long) <= 220
+    assert folder_name(tmp_path / "link") == folder_name(tmp_path / "real")
+    alike = ["/x/a-b", "/x/a/b", "/x/a.b", "/x/a b", "/x/a_b", *(f"/x{'/y' * 300}{end}" for end in ("", "/", "z"))]
+    assert len({folder_name(path) for path in alike}) == len({os.path.realpath(path) for path in alike})
+    assert max(len(folder_name(path)) for path in alike) <= 220
+
+
+def test_projects_that_are_called_alike_have_sessions_of_their_own(tmp_path: Path) -> None:
+    """ENG-4: listed, opened and named by their project alone."""
+    store = SessionStore(tmp_path)
+    made(tmp_path, "s1", project="/x/a-b")
+    made(tmp_path, "s2", project="/x/a/b")
+    made(tmp_path, "s1", project="/x/a/b")
+    assert [info.project for info in store.list("/x/a-b")] == ["/x/a-b"]
+    assert sorted(path.name for path in store.newest("/x/a/b")) == ["s1", "s2"]
+    with pytest.raises(SessionNotFound):
+        store.named("s2", project="/x/a-b")
+
+
+def of_before(home: Path, session: str, project: str, *, folder: str = "-x-a-b", created: float = 1.0) -> Path:
+    """A session as homes have them that were made before a folder's name had a digest."""
+    directory = made(home, session, (said(f"m-{session}"),), project=project, created=created)
+    before = home / PROJECTS / folder / session
+    before.parent.mkdir(exist_ok=True)
+    return directory.rename(before)
+
+
+def test_sessions_of_before_are_found_by_the_project_in_their_headers(tmp_path: Path) -> None:
+    """ENG-4, SES-2: in a folder that several projects share, each has its own; what was moved there by hand stays."""
+    store = SessionStore(tmp_path)
+    dashed, nested = of_before(tmp_path, "s1", "/x/a-b"), of_before(tmp_path, "s2", "/x/a/b")
+    moved = of_before(tmp_path, "s3", "/gone/elsewhere")
+    assert set(store.directories("/x/a-b")) == {dashed, moved}
+    assert set(store.directories("/x/a/b")) == {nested, moved}
+    assert set(store.directories()) == {dashed, nested, moved}
+    assert store.directory("s1", project="/x/a-b") == dashed
+    assert store.directory("s1", project="/x/a/b").parent.name == folder_name("/x/a/b")
+    with pytest.raises(JournalError, match="open it instead"):
+        made(tmp_path, "s1", project="/x/a-b")
+    made(tmp_path, "s1", project="/x/a/b")
+
+
+@pytest.mark.parametrize("oldest", ["/x/a-b", "/x/a/b"])
+def test_memories_of_before_are_those_of_the_project_that_began(tmp_path: Path, oldest: str) -> None:
+    """ENG-4, MEM-1: of two that shared a folder one has them, for good, also once its sessions are deleted."""
+    other = {"/x/a-b": "/x/a/b", "/x/a/b": "/x/a-b"}[oldest]
+    of_before(tmp_path, "s1", oldest, created=1.0)
+    of_before(tmp_path, "s2", other, created=2.0)
+    shared = tmp_path / PROJECTS / "-x-a-b" / "memory"
+    shared.mkdir()
+    assert ProjectFolders(tmp_path, other).place("memory").parent.name == folder_name(other)
+    assert ProjectFolders(tmp_path, oldest).place("memory") == shared
+    SessionStore(tmp_path).delete("s1")
+    assert ProjectFolders(tmp_path, other).place("memory").parent.name == folder_name(other)
+    assert ProjectFolders(tmp_path, oldest).place("memory") == shared
+
+
+def test_memories_of_before_without_a_session_are_those_of_the_first_that_comes(tmp_path: Path) -> None:
+    """ENG-4, MEM-1: where a client's plugin alone wrote them, and never another's."""
+    shared = tmp_path / PROJECTS / "-x-a-b" / "memory"
+    shared.mkdir(parents=True)
+    assert [ProjectFolders(tmp_path, one).place("memory") == shared for one in ("/x/a-b", "/x/a/b")] == [True, False]
+    assert sorted(path.name for path in shared.parent.iterdir()) == ["memory", OWNER]
+    own = ProjectFolders(tmp_path, "/y/c-d").place("memory")
+    assert own.parent.name == folder_name("/y/c-d") and not own.exists()
 
 
 def test_a_session_that_is_there_is_not_made_again(tmp_path: Path) -> None:

@@ -343,10 +343,12 @@ async def test_what_was_said_is_found_and_recalled(place: McpPlace, mode: str) -
         assert shown.content[0].text.endswith("\nline 2: test_parser_2 failed")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("is_called_alike", [False, True])
 @in_loop
-async def test_other_projects_are_reached_only_when_the_user_says_so(place: McpPlace) -> None:
-    """MCP-1, SEC-8: one project's model doesn't read what was said in another."""
-    other = place.project.parent / "other"
+async def test_other_projects_are_reached_only_when_the_user_says_so(place: McpPlace, is_called_alike: bool) -> None:
+    """MCP-1, SEC-8, ENG-4: one project's model doesn't read what was said in another, `a-b` beside `a/b` either."""
+    parent = place.project.parent
+    other = Path(f"{parent}-{place.project.name}") if is_called_alike else parent / "other"
     other.mkdir()
     await place.session("here", *found("alpacas", "here"))
     await place.session("there", *found("zebras", "there"), project=other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from tests.mcp_clients import McpPlace, in_loop, refused, told
 from tests.unit.foreign.lines import Data, answer, call, jsonl, result, text, user
 
-from perdure.adapters.journal.store import SessionStore, slug_of
+from perdure.adapters.journal.store import SessionStore
 
 pytestmark = pytest.mark.e2e
 
@@ -50,12 +51,17 @@ def rollout(session: str, said: str, cwd: Path) -> bytes:
     return jsonl(*({"timestamp": at, "type": kind, "payload": payload} for kind, payload in rows))
 
 
+def claude_codes_name(project: Path) -> str:
+    """How Claude Code calls the folder of a project."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", str(project))
+
+
 class Logs:
     """What the clients of a user keep."""
 
     def __init__(self, place: McpPlace) -> None:
         self.place = place
-        self.claude = Path(place.env["HOME"]) / ".claude" / "projects" / slug_of(place.project)
+        self.claude = Path(place.env["HOME"]) / ".claude" / "projects" / claude_codes_name(place.project)
         self.codex = Path(place.env["HOME"]) / ".codex" / "sessions" / "2026" / "01" / "02"
         for folder in (self.claude, self.codex):
             folder.mkdir(parents=True)
@@ -108,11 +114,11 @@ async def test_logs_of_other_projects_stay_where_they_are(place: McpPlace) -> No
     other.mkdir()
     (logs.codex / "rollout-2026-01-02T03-04-05-aaaa.jsonl").write_bytes(rollout("aaaa", "zebras here", place.project))
     (logs.codex / "rollout-2026-01-02T03-04-06-bbbb.jsonl").write_bytes(rollout("bbbb", "zebras there", other))
-    beside = logs.claude.with_name(slug_of(other))
+    beside = logs.claude.with_name(claude_codes_name(other))
     beside.mkdir()
     (beside / "x.jsonl").write_bytes(jsonl(*conversation(9, 1, other)))
     called_alike = Path(f"{place.project.parent}-{place.project.name}")  # Claude Code names both folders the same
-    assert slug_of(called_alike) == logs.claude.name
+    assert claude_codes_name(called_alike) == logs.claude.name
     logs.claude.mkdir(parents=True, exist_ok=True)
     (logs.claude / "alike.jsonl").write_bytes(jsonl(*conversation(8, 1, called_alike)))
     async with place.client(logs_of=place.env, is_everywhere=True) as client:

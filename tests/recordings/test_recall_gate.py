@@ -100,7 +100,7 @@ def kept(home: Path, files: list[Path]) -> list[Kept]:
 @pytest.mark.timeout(600)
 def test_every_message_and_result_is_recalled_by_id(kept: list[Kept], home: Path) -> None:
     """RCL-2: byte for byte, wherever it is now."""
-    archive = StoreArchive(home, "-p")
+    archive = StoreArchive(home, "/p")
 
     async def body() -> int:
         count = 0

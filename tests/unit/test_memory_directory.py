@@ -212,7 +212,7 @@ def test_worktrees_share_the_root_of_their_repository(tmp_path: Path) -> None:
     git("worktree", "add", "-q", str(tmp_path / "tree"))
     (tmp_path / "tree" / "src").mkdir()
     assert project_root(tmp_path / "tree" / "src") == main.resolve() == project_root(main)
-    assert memory_roots(tmp_path, tmp_path / "tree").slug == memory_roots(tmp_path, main).slug
+    assert memory_roots(tmp_path, tmp_path / "tree").kept == memory_roots(tmp_path, main).kept
 
 
 def test_a_link_that_points_at_a_repository_that_does_not_know_it_is_no_worktree(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_hit_names_its_place(archive: StoreArchive) -> None:
     say(archive.home, "s1", "first", "second\nneedle here")
     (hit,) = find(archive, "needle").hits
     assert (hit.session, hit.role, hit.line, hit.offset, hit.at) == ("s1", "user", 2, 7, 1.0)
-    journal = (archive.home / "projects" / "-p" / "s1" / "journal.jsonl").read_bytes()
+    journal = (SessionStore(archive.home).directory("s1", project="/p") / "journal.jsonl").read_bytes()
     assert journal[hit.journal_offset :].startswith(b'{"seq":2,') and hit.message.encode() in journal
     assert hit.id == hit.message and hit.project == "/p"
 
@@ -93,7 +93,7 @@ def test_the_newest_of_equals_is_first(archive: StoreArchive) -> None:
 def test_projects_and_sessions_narrow(archive: StoreArchive) -> None:
     say(archive.home, "s1", "needle one", project="/p")
     say(archive.home, "s2", "needle two", project="/q")
-    here = StoreArchive(archive.home, "-p", has_index=archive.has_index)
+    here = StoreArchive(archive.home, "/p", has_index=archive.has_index)
     assert texts(find(here, "needle")) == ["needle one"]
     assert len(find(archive, "needle").hits) == 2
     assert texts(find(archive, "needle", sessions=("s2",))) == ["needle two"]
@@ -131,7 +131,7 @@ def test_what_is_new_is_found_and_only_that_is_read(tmp_path: Path) -> None:
     say(tmp_path, "s1", "one needle")
     assert len(find(archive, "needle").hits) == 1
     say(tmp_path, "s1", "another needle")
-    journal = tmp_path / "projects" / "-p" / "s1" / "journal.jsonl"
+    journal = SessionStore(tmp_path).directory("s1", project="/p") / "journal.jsonl"
     with search.open_search_index(tmp_path / INDEX) as opened:
         assert opened.refresh([journal], forget_others=False) == 1
         assert opened.refresh([journal], forget_others=False) == 0

@@ -10,18 +10,20 @@ import errno
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from perdure.adapters.journal.store import slug_of
+from perdure.adapters.journal.projects import folders_in, is_of_another
 from perdure.adapters.machine.clients import claude_folders, codex_folder
 from perdure.errors import FileRefused, FileTooLarge, NotPlain
 from perdure.logs.detect import HEAD_BYTES, detect
 
 LARGEST_BYTES = 512 * 2**20  # of a log; reading one takes about three times as much memory
+_LONGEST_NAME = 200  # of a project's folder, before the hash
 _SUFFIXES = (".jsonl", ".json", ".traj")
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 _KINDS = (
@@ -106,7 +108,7 @@ def logs_of_project(folder: Path, environ: Mapping[str, str]) -> FoundLogs:
     refused: list[str] = []
     for client, place in places_of_clients(environ):
         is_apart = client == "Claude Code"
-        found = find_logs([place / slug_of(folder)] if is_apart else [place])
+        found = find_logs(_folders_of_claude_code(place, folder) if is_apart else [place])
         for one in found.files:
             recorded = _recorded_in(one.path)
             if recorded in named or (is_apart and not _is_taken_for(folder, recorded)):
@@ -115,11 +117,25 @@ def logs_of_project(folder: Path, environ: Mapping[str, str]) -> FoundLogs:
     return FoundLogs(tuple(sorted(files, key=lambda one: (one.mtime_ns, one.path))), tuple(refused))
 
 
+def _folders_of_claude_code(place: Path, folder: Path) -> list[Path]:
+    """The folders in which Claude Code keeps its logs of a project: one, but for long paths.
+
+    Of those it cuts the name and adds a hash, which differs between the client and its SDK: any is taken.
+    """
+    name = _named_by_claude_code(unicodedata.normalize("NFC", os.path.realpath(folder)))
+    if len(name) < _LONGEST_NAME:
+        return [place / name]
+    return [one for one in folders_in(place) if one.name == name or one.name.startswith(f"{name}-")]
+
+
+def _named_by_claude_code(path: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9]", "-", path)[:_LONGEST_NAME]
+
+
 def _is_taken_for(folder: Path, recorded: str | None) -> bool:
     """Whether a log was recorded in another folder that has the same name among Claude Code's."""
-    if recorded is None or "\0" in recorded or slug_of(recorded) != slug_of(folder):
-        return False
-    return os.path.realpath(recorded) != os.path.realpath(folder)
+    real = None if recorded is None or "\0" in recorded else os.path.realpath(recorded)
+    return is_of_another(folder, real, _named_by_claude_code)
 
 
 def _recorded_in(log: Path) -> str | None:

@@ -132,7 +132,7 @@ def _memories_elsewhere(config: Config) -> tuple[tuple[Path, ...], tuple[Path, .
     """
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.disk import first_link
-    from perdure.adapters.journal.store import PROJECTS
+    from perdure.adapters.journal.projects import PROJECTS
     from perdure.adapters.machine.repositories import memory_roots
     from perdure.memory.places import AGENTS, AGENTS_LOCAL, project_directory
 

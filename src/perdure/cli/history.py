@@ -191,9 +191,8 @@ def search(
     if rebuild:
         note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
     earliest = None if since is None else moment_since(since)
-    archive, sessions = _archive(session, project, is_all, config.home)
-    archive = replace(archive, since=earliest)
-    found = anyio.run(lambda: archive.search(" ".join(query), limit=limit, sessions=sessions))
+    archive = replace(_archive(session, project, is_all, config.home), since=earliest)
+    found = anyio.run(lambda: archive.search(" ".join(query), limit=limit))
     if found.note:
         note(found.note)
     about = _sessions_of(found.hits, config.home)
@@ -206,7 +205,7 @@ def search(
         return
     if not found.hits:
         wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
-        wider += ["--all"] if archive.slug is not None and session is None else []
+        wider += ["--all"] if archive.project is not None else []
         out(f"nothing that was said matches; try {' or '.join(wider)}")
         return
     named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
@@ -224,27 +223,25 @@ def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[str, SessionInfo]:
     return {hit.session: describe(store.directory(hit.session, project=hit.project) / JOURNAL) for hit in hits}
 
 
-def _archive(
-    session: str | None, project: Path | None, is_all: bool, home: Path
-) -> tuple[StoreArchive, tuple[str, ...]]:
+def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> StoreArchive:
     """Where to search: in one session, a project, or everything kept here."""
     from perdure.adapters.journal import SessionStore
+    from perdure.adapters.journal.projects import PROJECTS
     from perdure.adapters.journal.search import StoreArchive
-    from perdure.adapters.journal.store import PROJECTS, slug_of
 
     if session is not None:
         directory = located(session)
-        folder = directory.parent
-        if folder.parent.name != PROJECTS:
+        projects = directory.parent.parent
+        if projects.name != PROJECTS:
             raise BadSetting(f"{directory}: only sessions in a store can be searched: import it")
-        return StoreArchive(folder.parent.parent, folder.name), (directory.name,)
+        return StoreArchive(projects.parent, only=directory)
     if is_all:
-        return StoreArchive(home), ()
-    slug = slug_of(project or Path.cwd())
-    if project is None and next(SessionStore(home).directories(slug=slug), None) is None:
+        return StoreArchive(home)
+    here = project or Path.cwd()
+    if project is None and next(SessionStore(home).directories(here), None) is None:
         note("this folder's project has no sessions: searching all projects")
-        return StoreArchive(home), ()
-    return StoreArchive(home, slug), ()
+        return StoreArchive(home)
+    return StoreArchive(home, here)
 
 
 def _hit_data(rank: int, hit: Hit, about: SessionInfo) -> dict[str, Any]:

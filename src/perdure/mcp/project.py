@@ -14,7 +14,6 @@ import msgspec
 
 from perdure.adapters.config import Config
 from perdure.adapters.journal.search import StoreArchive
-from perdure.adapters.journal.store import slug_of
 from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.provenance import MEMORY_ROOT
 from perdure.engine.guarded_memory import approve, new_memory, over_limits, write_with_index
@@ -91,8 +90,7 @@ class ServedProject:
     ) -> None:
         self._settings, self._logs, self._now = config.settings, logs, now
         self._word: Origin = "assistant" if saves_at_once else "tool"
-        slug = None if is_everywhere else slug_of(folder)
-        self._archive = StoreArchive(config.home, slug)
+        self._archive = StoreArchive(config.home, None if is_everywhere else folder)
         sinks = sinks_of(config.settings.events, about=lambda: {"door": "mcp"}, now=now)
         opened = open_memories(config.home, folder, config.settings, TeeSink(*sinks))
         self._memories = opened.access if config.settings.memory else MemoryAccess(())

@@ -113,14 +113,14 @@ class ProjectResources:
         return f"{read.text}\n{FROM_OUTSIDE}\n" if is_outside else read.text
 
     def _with_notes(self) -> list[str]:
-        directories = SessionStore(self.archive.home).directories(slug=self.archive.slug)
+        directories = SessionStore(self.archive.home).directories(self.archive.project)
         return [directory.name for directory in directories if notes_path(directory).is_file()]
 
     async def _of_session(self, session: str, what: str) -> str | None:
-        home, slug = self.archive.home, self.archive.slug
+        store, project = SessionStore(self.archive.home), self.archive.project
         if what == "notes":
-            directory = await anyio.to_thread.run_sync(lambda: SessionStore(home).named(session, slug=slug))
-            data = await FileNotes(directory, home).read()
+            directory = await anyio.to_thread.run_sync(lambda: store.named(session, project=project))
+            data = await FileNotes(directory, self.archive.home).read()
             return None if data is None else data.decode("utf-8", "replace")
         if what != "summary":
             return None

@@ -26,13 +26,13 @@ _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRoots:
-    """What places follow from: the store's home, its folder for the project, the git root, the user's home.
+    """What places follow from: the store's home, where it keeps a project's, the git root, the user's home.
 
     Paths are absolute, with slashes.
     """
 
     home: str
-    slug: str
+    kept: str  # where the store keeps those of the project
     root: str
     user_home: str
     directory: str | None = None  # the setting memory_directory
@@ -42,7 +42,7 @@ class MemoryRoots:
 def project_directory(grounds: MemoryRoots) -> str:
     """The directory of the project. `BadSetting` when the setting names no absolute path."""
     if not grounds.directory:
-        return f"{grounds.home}/projects/{grounds.slug}/{MEMORY}"
+        return grounds.kept
     given = grounds.directory.replace("\\", "/").rstrip("/") or "/"
     if given == "~" or given.startswith("~/"):
         return grounds.user_home + given[1:]

@@ -339,4 +339,4 @@ def _archive(files: SessionFiles) -> Archive:
 
     if files.home is None:
         return JournalArchive(files.journal, files.blobs)
-    return StoreArchive(files.home, files.directory.parent.name)
+    return StoreArchive(files.home, files.journal.header.project or ".")

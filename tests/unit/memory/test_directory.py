@@ -17,11 +17,13 @@ from perdure.memory.places import (
 )
 
 pytestmark = pytest.mark.unit
-GROUNDS = MemoryRoots(home="/h/.perdure", slug="-srv-app", root="/srv/app", user_home="/h")
+GROUNDS = MemoryRoots(
+    home="/h/.perdure", kept="/h/.perdure/projects/-srv-app_0/memory", root="/srv/app", user_home="/h"
+)
 
 
 def test_places_of_a_project_a_user_and_agents() -> None:
-    assert project_directory(GROUNDS) == "/h/.perdure/projects/-srv-app/memory"
+    assert project_directory(GROUNDS) == "/h/.perdure/projects/-srv-app_0/memory"
     assert user_directory(GROUNDS) == "/h/.perdure/memory"
     assert agent_directory(GROUNDS, "reviewer", "user") == "/h/.perdure/agent-memory/reviewer"
     assert agent_directory(GROUNDS, "reviewer", "project") == "/srv/app/.perdure/agent-memory/reviewer"
@@ -30,13 +32,13 @@ def test_places_of_a_project_a_user_and_agents() -> None:
 
 @pytest.mark.parametrize(("given", "path"), [("~/m", "/h/m"), ("/x/m", "/x/m"), ("~", "/h")])
 def test_a_setting_names_another_place(given: str, path: str) -> None:
-    grounds = MemoryRoots(home=GROUNDS.home, slug="s", root=GROUNDS.root, user_home="/h", directory=given)
+    grounds = MemoryRoots(home=GROUNDS.home, kept="/h/k", root=GROUNDS.root, user_home="/h", directory=given)
     assert project_directory(grounds) == path
 
 
 def test_a_relative_place_is_refused() -> None:
     with pytest.raises(BadSetting, match="absolute"):
-        project_directory(MemoryRoots(home="/h", slug="s", root="/r", user_home="/h", directory="here"))
+        project_directory(MemoryRoots(home="/h", kept="/h/k", root="/r", user_home="/h", directory="here"))
 
 
 @pytest.mark.parametrize("agent", ["../x", "a/b", "", ".hidden", "a..b", "x" * 65])
@@ -67,12 +69,12 @@ def test_rights_of_an_agent_reach_its_own_folders_and_what_it_was_given() -> Non
     assert [(one.path, one.right, one.what) for one in among] == [
         ("/h/.perdure/agent-memory/reviewer", "write", "agent"),
         ("/srv/app/.perdure/agent-memory-local/reviewer", "write", "agent"),
-        ("/h/.perdure/projects/-srv-app/memory", "read", "project"),
+        ("/h/.perdure/projects/-srv-app_0/memory", "read", "project"),
     ]
 
 
 def test_the_main_agent_may_write_what_is_the_projects_and_the_users() -> None:
     assert {one.path: one.right for one in allowed_directories(GROUNDS, MAIN_RIGHTS)} == {
-        "/h/.perdure/projects/-srv-app/memory": "write",
+        "/h/.perdure/projects/-srv-app_0/memory": "write",
         "/h/.perdure/memory": "write",
     }

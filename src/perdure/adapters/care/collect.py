@@ -18,11 +18,11 @@ from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
 from perdure.adapters.journal.blobs import HASH_NAME, named_blobs
 from perdure.adapters.journal.disk import DISK, first_link
+from perdure.adapters.journal.projects import PROJECTS
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
 from perdure.adapters.journal.store import (
     BLOBS,
-    PROJECTS,
     UNFINISHED,
     SessionStore,
     every_journal,

@@ -28,9 +28,10 @@ from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
 from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
+from perdure.adapters.journal.projects import PROJECTS
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, discard_index
-from perdure.adapters.journal.store import BLOBS, PROJECTS
+from perdure.adapters.journal.store import BLOBS
 from perdure.adapters.machine.rooted import RootedFolder
 from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS

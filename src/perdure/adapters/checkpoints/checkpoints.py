@@ -17,7 +17,7 @@ from perdure.adapters.checkpoints.objects import GitObjects
 from perdure.adapters.checkpoints.rewind import FileRewinds, RestoreTransaction
 from perdure.adapters.checkpoints.rooted_tree import TREE_OS_CALLS, RootedTree, TreeOsCalls, open_rooted_tree
 from perdure.adapters.checkpoints.tree import ProjectTree, TooManyFiles, TreeChanges, load_index, save_index
-from perdure.adapters.journal.store import PROJECTS
+from perdure.adapters.journal.projects import PROJECTS
 from perdure.adapters.machine.repositories import is_no_project
 from perdure.adapters.machine.rooted import RootedFolder
 from perdure.events import CheckpointSkipped, CheckpointTaken, FilesRewound

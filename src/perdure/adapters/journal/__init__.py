@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.store import SessionStore as SessionStore
     from perdure.adapters.journal.store import fork as fork
     from perdure.adapters.journal.store import short_ids as short_ids
-    from perdure.adapters.journal.store import slug_of as slug_of
 
 JOURNAL = "journal.jsonl"  # what a session's folder is known by
 # name -> where it is defined; a journal in memory needs none of it (LIB-6)
@@ -45,7 +44,6 @@ _NAMES = {
     "originals": "blobs",
     "read_holder": "append_file",
     "short_ids": "store",
-    "slug_of": "store",
     "verify": "reading",
     "verify_and_scan": "reading",
 }

@@ -169,6 +169,7 @@ def _member(line: bytes, name: bytes, kind: type[T]) -> T | None:
 CHUNK_BYTES = 256 * 1024  # read backwards in steps of this size
 STEP_BYTES = 1024 * 1024  # and forwards of this
 HEADER_BYTES = 64 * 1024
+_MOST_HEADERS_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
 _BOUNDARY = b'{"type":"compacted"'
 _REPAIRED = b'{"type":"repaired"'
 _SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
@@ -729,6 +730,14 @@ def _missing(boundary: Compacted, placed: Sequence[Placed]) -> list[str]:
     here = {p.record.id for p in placed if isinstance(p.record, Message)}
     here |= {message.id for message in boundary.carried}
     return [identity for identity in boundary.kept if identity not in here]
+
+
+def header_at(fd: int) -> Header:
+    """The header alone of an open journal, for listings. Raises `PerdureError` for a damaged one."""
+    line, newline, _ = os.pread(fd, _MOST_HEADERS_BYTES, 0).partition(b"\n")
+    if not newline:
+        line = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")[0]
+    return decode_header(line)
 
 
 @contextmanager

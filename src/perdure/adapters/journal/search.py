@@ -387,13 +387,15 @@ _ECHO_TOOLS = frozenset({"recall", "session_search"})
 
 @dataclass(frozen=True, slots=True)
 class StoreArchive:
-    """The sessions of one project of a store, by the name of its folder there; all of them when it is None.
+    """The sessions of one project of a store; all of them when it is None.
 
-    With `since`, in seconds since 1970, only what was said from then on is found.
+    With `only`, the directory of a session, just that one is searched. With `since`, in seconds since 1970, only what
+    was said from then on is found.
     """
 
     home: Path
-    slug: str | None = None
+    project: str | Path | None = None
+    only: Path | None = None
     since: float | None = None
     has_index: bool = True
     disk: Disk = DISK
@@ -404,7 +406,9 @@ class StoreArchive:
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         """All records of another session of the project, and its blobs."""
-        directory = await anyio.to_thread.run_sync(partial(SessionStore(self.home).named, session, slug=self.slug))
+        directory = await anyio.to_thread.run_sync(
+            partial(SessionStore(self.home).named, session, project=self.project)
+        )
         journal = await FileJournal.open(directory / JOURNAL, read_only=True, disk=self.disk)
         try:
             return await journal.load(whole=True), FileBlobs(directory / BLOBS, disk=self.disk)
@@ -428,7 +432,7 @@ class StoreArchive:
         A few sessions at a time: what is in stays when the rest is given up. Where there can't be an index, searching
         says so. `told` hears how many sessions are done, and of how many.
         """
-        journals = [directory / JOURNAL for directory in SessionStore(self.home).directories(slug=self.slug)]
+        journals = [directory / JOURNAL for directory in self._directories()]
         with (
             suppress(IndexUnusable, OSError, sqlite3.Error),
             open_search_index(self.home / INDEX, disk=self.disk) as index,
@@ -439,9 +443,12 @@ class StoreArchive:
 
     # --- finding
 
+    def _directories(self) -> Iterator[Path]:
+        return SessionStore(self.home).directories(self.project) if self.only is None else iter((self.only,))
+
     def _holding(self, text: bytes) -> tuple[str, ...]:
         found = []
-        for directory in SessionStore(self.home).directories(slug=self.slug):
+        for directory in self._directories():
             with suppress(OSError, ValueError), ExitStack() as held:  # ValueError: an empty one
                 file = held.enter_context(open(directory / JOURNAL, "rb"))
                 journal = held.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -454,9 +461,11 @@ class StoreArchive:
         if not terms:
             return Found((), "the query holds no words")
         store = SessionStore(self.home)
-        found = [store.named(name, slug=self.slug) for name in sessions] or store.directories(slug=self.slug)
+        found = [store.named(name, project=self.project) for name in sessions] or self._directories()
         journals = [directory / JOURNAL for directory in found]
-        best, note = self._indexed(terms, journals, limit, is_all=not sessions and self.slug is None)
+        best, note = self._indexed(
+            terms, journals, limit, is_all=not sessions and self.only is None and self.project is None
+        )
         if best is None:
             unreadable: list[Path] = []
             candidates, texts = _weighed(terms, _read(journals, self.disk, unreadable), self.since)

@@ -12,7 +12,6 @@ import re
 import secrets
 import shlex
 import shutil
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,8 @@ from perdure.adapters.journal.append_file import LOCK, SessionLock
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.journal import Durability, FileJournal
-from perdure.adapters.journal.reading import open_journal_reader
+from perdure.adapters.journal.projects import PROJECTS, ProjectFolders, folders_in
+from perdure.adapters.journal.reading import header_at, open_journal_reader
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.errors import (
     BadSetting,
@@ -39,12 +39,11 @@ from perdure.errors import (
 from perdure.memory.places import MEMORY, name_for_people
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.text.cleaning import is_utf8
-from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
+from perdure.transcript.codec import FORMAT, VERSION, decode_line
 from perdure.transcript.messages import Message, spoken
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Titled
 
 EDGE_BYTES = 64 * 1024
-HEADER_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
 PROMPT_CHARS = 200
 
 _TITLED = b'{"type":"titled"'
@@ -152,7 +151,7 @@ def describe(journal: Path) -> SessionInfo:
         try:
             about = os.fstat(fd)
             modified, size = about.st_mtime, about.st_size
-            header = _header(fd)
+            header = header_at(fd)
             _search_both_ends(fd, size, header.version, found)
         finally:
             os.close(fd)
@@ -180,13 +179,6 @@ def describe(journal: Path) -> SessionInfo:
     )
 
 
-def _header(fd: int) -> Header:
-    line, newline, _ = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")
-    if not newline:
-        line = os.pread(fd, EDGE_BYTES, 0).partition(b"\n")[0]
-    return decode_header(line)
-
-
 def _search_both_ends(fd: int, size: int, version: int, found: _ListingFacts) -> None:
     """Go through the complete lines at both ends, newest first, until everything is known."""
     tail_start = max(0, size - EDGE_BYTES)
@@ -204,12 +196,10 @@ def _search_both_ends(fd: int, size: int, version: int, found: _ListingFacts) ->
 
 
 BLOBS = "blobs"
-PROJECTS = "projects"
 AGENTS = "agents"
 COMMANDS = "commands"
 GATEWAY = "gateway"
 TENANTS = "tenants"
-SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
@@ -235,20 +225,12 @@ class SessionFiles:
         return folder.parent.parent if folder.parent.name == PROJECTS else None
 
 
-def slug_of(project: str | Path) -> str:
-    """A folder name for a project: its real path with every other character as a dash; long ones end in a hash."""
-    path = unicodedata.normalize("NFC", os.path.realpath(project))
-    slug = re.sub(r"[^a-zA-Z0-9]", "-", path)
-    if len(slug) <= SLUG_CHARS:
-        return slug
-    return f"{slug[:SLUG_CHARS]}-{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:12]}"
-
-
 class SessionStore:
     """All sessions under one home directory."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
-        self._projects = Path(home) / PROJECTS
+        self._home = Path(home)
+        self._projects = self._home / PROJECTS
         self._disk = disk
 
     async def create(
@@ -339,7 +321,7 @@ class SessionStore:
 
     def directory(self, session: str, *, project: str | Path) -> Path:
         """Where a session of a project stands, or would stand."""
-        return self._projects / slug_of(project) / checked_id(session)
+        return ProjectFolders(self._home, project).session(checked_id(session))
 
     def _abandon(self, directory: Path) -> None:
         """Remove the folder of a session that could not be made (a full disk): it would be listed as a broken one."""
@@ -377,18 +359,18 @@ class SessionStore:
             return directory.resolve()
         return self.named(text)
 
-    def named(self, text: str, *, slug: str | None = None) -> Path:
+    def named(self, text: str, *, project: str | Path | None = None) -> Path:
         """The directory of the session that an id or a part of one names: of any project, or of the one given.
 
         An id that begins with the part is meant before one that only holds it (CLI-6).
         """
-        found = _matching(text, self.directories(slug=slug))
-        if not found and slug is None:
+        found = _matching(text, self.directories(project))
+        if not found and project is None:
             found = _matching(text, chain.from_iterable(store.directories() for store in self.of_clients().values()))
         match found:
             case [directory]:
                 return directory
-            case [] if slug is not None:  # told to a model
+            case [] if project is not None:  # told to a model
                 raise SessionNotFound(f"no session {text[:80]!r} in this project: search names them")
             case []:
                 raise SessionNotFound(f"no session {text!r} under {self._projects}: `{self._listing()}` lists them")
@@ -403,7 +385,7 @@ class SessionStore:
         """The command that lists what is kept here, which for a program's own home isn't where the command looks."""
         from perdure.adapters.config import home_of  # which finds projects by what is here
 
-        home = self._projects.parent.absolute()
+        home = self._home.absolute()
         with contextlib.suppress(BadSetting):  # there is no other than the one that was given
             if home_of(os.environ) == home:
                 return "perdure sessions"
@@ -411,7 +393,7 @@ class SessionStore:
 
     def of_clients(self) -> dict[str, SessionStore]:
         """What the gateway keeps for its clients, apart from each other and from a person's own, by tenant (GW-4)."""
-        tenants = _folders(self._projects.parent / GATEWAY / TENANTS)
+        tenants = folders_in(self._home / GATEWAY / TENANTS)
         return {tenant.name: SessionStore(tenant) for tenant in tenants}
 
     def delete(self, reference: str | Path, *, lock: SessionLock | None = None) -> None:
@@ -438,12 +420,13 @@ class SessionStore:
             if lock is None:
                 held.release()
 
-    def directories(self, project: str | Path | None = None, *, slug: str | None = None) -> Iterator[Path]:
-        """The directories of all sessions, or those of a project, by its path or the name of its folder here."""
-        slug = slug_of(project) if project is not None else slug
-        projects = _folders(self._projects) if slug is None else [self._projects / slug]
-        for folder in projects:
-            yield from (d for d in _folders(folder) if _is_session(d.name))
+    def directories(self, project: str | Path | None = None) -> Iterator[Path]:
+        """The directories of all sessions, or those of a project."""
+        if project is None:
+            found: Iterator[Path] = chain.from_iterable(map(folders_in, folders_in(self._projects)))
+        else:
+            found = ProjectFolders(self._home, project).directories()
+        return (one for one in found if _is_session(one.name))
 
 
 def id_for(name: str, *, owner: str = "") -> str:
@@ -460,7 +443,7 @@ def id_for(name: str, *, owner: str = "") -> str:
 
 def homes_of(home: Path) -> list[Path]:
     """A home, and those that the gateway keeps in it for its tenants."""
-    return [home, *_folders(home / GATEWAY / TENANTS)]
+    return [home, *folders_in(home / GATEWAY / TENANTS)]
 
 
 def session_journals(directory: Path) -> list[Path]:
@@ -544,15 +527,6 @@ def _make_and_lock(directory: Path) -> SessionLock:
     except OSError as e:
         raise JournalError(f"{directory}: {e.strerror or e}: the session can't be made") from e
     return SessionLock.acquire(directory)
-
-
-def _folders(parent: Path) -> list[Path]:
-    """The directories in a directory; none when it can't be read."""
-    try:
-        with os.scandir(parent) as entries:
-            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
 
 
 DRAFT = ".forking-"  # no session id, so a half made fork is never listed or opened

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from perdure.adapters.former import folder_in
-from perdure.adapters.journal.store import slug_of
+from perdure.adapters.journal.projects import ProjectFolders
 from perdure.memory.instructions import is_below
-from perdure.memory.places import MemoryRoots
+from perdure.memory.places import MEMORY, MemoryRoots
 
 GIT: Final = ".git"
 _LINK = "gitdir:"
@@ -320,7 +320,7 @@ def memory_roots(home: Path, cwd: Path, *, directory: str | None = None) -> Memo
     root = project_root(cwd)
     return MemoryRoots(
         home=home.absolute().as_posix(),
-        slug=slug_of(root),
+        kept=ProjectFolders(home.absolute(), root).place(MEMORY).as_posix(),
         root=root.as_posix(),
         user_home=Path.home().as_posix(),
         directory=directory,

@@ -12,7 +12,7 @@ import anyio
 
 from perdure.adapters.extras import install
 from perdure.adapters.journal import SessionStore
-from perdure.adapters.journal.store import PROJECTS, slug_of
+from perdure.adapters.journal.projects import ProjectFolders
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
 from perdure.agent.permissions import PermissionRule
@@ -292,7 +292,7 @@ def _reader(factory: AgentFactory, screen: Screen, ears: CtrlCListener) -> Promp
     except ImportError:
         note(f"lines can't be edited here, as prompt_toolkit is missing: {install('chat')} adds editing and history")
         return PlainReader()
-    history = factory.home / PROJECTS / slug_of(factory.project) / HISTORY
+    history = ProjectFolders(factory.home, factory.project).place(HISTORY)
     found = EditorReader(
         history, Completions({name: what for name, (_, what) in COMMANDS.items()}, factory.project), ears
     )
