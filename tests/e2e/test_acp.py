@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -368,7 +369,7 @@ def test_two_sessions_at_once_and_what_cannot_be(folder: Path, env: dict[str, st
                 ("session/load", {"cwd": str(folder), "sessionId": "session", "mcpServers": []}, "session"),
                 ("session/prompt", {"sessionId": "nobody", "prompt": []}, "isn't open here"),
                 ("session/list", {"cursor": "-1"}, "none that this agent gave"),
-                ("session/prompt", {"sessionId": 5}, "Invalid params"),
+                ("session/prompt", {"sessionId": 5}, "sessionId: Input should be a valid string"),
                 ("session/steal", {}, "Method not found"),
             ]:
                 with pytest.raises(RequestError, match=why) as failed:
@@ -426,6 +427,134 @@ def test_an_editor_that_goes_away_leaves_a_whole_session(folder: Path, env: dict
         done = command("run", "--last", "go on", "--model", server.chat_name, *ALONE, cwd=folder, env=env)
         assert done.stdout == "Going on.\n" and not server.violations()
         assert b"Interrupted by the user" in server.bodies[-1]
+
+
+class RawEditor:
+    """An editor that keeps to no protocol: it writes lines, and reads those that come."""
+
+    def __init__(self, model: str, folder: Path, env: dict[str, str], *more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "perdure", "acp", "--model", model, *ALONE, *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env={**os.environ, **env},
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None and self.process.stderr is not None
+        self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        self.ask(1, "initialize", protocolVersion=1)
+        self.session = self.answer(self.ask(2, "session/new", cwd=str(folder), mcpServers=[]))["result"]["sessionId"]
+
+    def __enter__(self) -> RawEditor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+        self.process.wait()
+
+    def write(self, line: bytes) -> None:
+        self.stdin.write(line + b"\n")
+        self.stdin.flush()
+
+    def ask(self, number: int, method: str, **params: Any) -> int:
+        self.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode())
+        return number
+
+    def prompt(self, number: int, text: str) -> int:
+        content = [{"type": "text", "text": text}]
+        return self.ask(number, "session/prompt", sessionId=self.session, prompt=content)
+
+    def line(self) -> bytes:
+        line = self.stdout.readline()
+        assert line, "the agent has ended"
+        return line
+
+    def answer(self, number: int) -> dict[str, Any]:
+        """The answer to a request; what comes before it is passed over."""
+        while "method" in (message := json.loads(self.line())) or message["id"] != number:
+            pass
+        return dict(message)
+
+    def question(self) -> int:
+        """The id of the next question for a permission."""
+        while (message := json.loads(self.line())).get("method") != "session/request_permission":
+            pass
+        return int(message["id"])
+
+
+@pytest.mark.parametrize("how", ["died", "told to end", "cancelled in vain"])
+def test_an_editor_that_reads_nothing_holds_no_process(folder: Path, env: dict[str, str], how: str) -> None:
+    """ACP-1, REL-3: its pipe is full of what the model says; the agent ends all the same, and says nothing of it."""
+    with served(["word " * 200_000]) as server, RawEditor(server.chat_name, folder, env) as one:
+        one.prompt(3, "Talk.")
+        while not server.bodies:
+            time.sleep(0.02)
+        time.sleep(1.0)  # until the pipe is full
+        if how == "died":
+            one.stdin.close()
+            one.stdout.close()
+        else:
+            if how == "cancelled in vain":
+                one.write(json.dumps({"method": "session/cancel", "params": {"sessionId": one.session}}).encode())
+            one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(20) == 0
+        assert one.stderr.read() == b""
+
+
+def test_answers_that_are_none_end_nothing(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1, SEC-1: only an answer with the very id of a question is one; an error of any kind is a no."""
+    odd = [b"{}", b"[0]", b'"0"', b"false", b"0.0", b"null"]
+    allowed = b'{"outcome":{"outcome":"selected","optionId":"allow"}}'
+    script = [calls(("Bash", {"command": "touch b"})), calls(("Bash", {"command": "touch c"}))]
+    with served(script) as server, RawEditor(server.chat_name, folder, env) as one:
+        one.prompt(3, "Do it.")
+        assert one.question() == 0
+        for identity in odd:
+            one.write(b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (identity, allowed))
+        one.write(b'{"jsonrpc":"2.0","id":0,"error":"no"}')
+        assert one.answer(3)["result"]["stopReason"] == "end_turn"
+        one.prompt(4, "Once more.")
+        one.write(b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (one.question(), allowed))
+        one.stdin.close()
+        assert one.process.wait(20) == 0
+    assert not (folder / "b").exists()
+
+
+def test_a_request_that_misfits_is_answered_in_a_line(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1, CLI-5: what is wrong and where, without all that the request holds; also for a folder that can't be."""
+    with RawEditor("offline", folder, env) as one:
+        one.ask(3, "session/prompt", sessionId=one.session, prompt=[{"type": "image", "data": "x" * 1_000_000}])
+        error = one.answer(3)["error"]
+        assert error["code"] == -32602 and error["message"].startswith("prompt.0.") and len(str(error)) < 300
+        for number, cwd in enumerate(("/" + "a" * 5_000, "/proc/1/root/x"), 4):
+            error = one.answer(one.ask(number, "session/new", cwd=cwd, mcpServers=[]))["error"]
+            assert error["code"] == -32602 and error["message"].startswith("cwd: ")
+        one.stdin.close()
+        assert one.process.wait(20) == 0 and one.stderr.read() == b""
+
+
+def test_a_question_shows_what_would_run(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1, SEC-1: nothing in a command reorders or hides what the person reads of it."""
+    command = "rm -rf x #\u202e sl\u200b\x1b[8m"
+
+    async def body(model: str) -> None:
+        async with editor(model, env) as one:
+            made = await one.agent.new_session(cwd=str(folder), mcp_servers=[])
+
+            async def answer(asked: dict[str, Any]) -> str | None:
+                return "reject"
+
+            one.answer = answer
+            await one.agent.prompt(session_id=made.session_id, prompt=[text_block("Do it.")])
+            assert [asked["call"]["title"] for asked in one.asked] == ["Bash rm -rf x # sl[8m"]
+            assert one.asked[0]["call"]["rawInput"] == {"command": command}
+
+    with served([calls(("Bash", {"command": command})), "Done."]) as server:
+        anyio.run(body, server.chat_name)
 
 
 def test_noise_is_answered_or_passed_over(folder: Path, env: dict[str, str]) -> None:

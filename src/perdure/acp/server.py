@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from acp.schema import (
     ResourceContentBlock,
     TextContentBlock,
 )
-from acp.stdio import stdio_streams
+from pydantic import ValidationError
 
 from perdure.acp.session import MODES, EditorLink, EditorSession, Wording
 from perdure.adapters.config import home_of
@@ -44,6 +44,7 @@ from perdure.wiring.factory import AgentFactory, project_of
 VERSION = 1  # of the protocol on the wire
 _MOST_LINE = 64 * 1024 * 1024  # bytes of one request: pictures come within
 _LISTED = 50  # sessions on a page
+_CLOSING_SECONDS = 5  # in which an editor that hung up may still read what is said at the end
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 PromptBlock = (
@@ -245,9 +246,19 @@ def _invalid(text: str) -> RequestError:
     return RequestError(-32602, text)
 
 
+def _misfit(error: ValidationError) -> RequestError:
+    """What is wrong with a request, in a line: the SDK would send back all that it holds."""
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    return _invalid(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg'][:200]}")
+
+
 def _folder(cwd: str) -> Path:
     path = Path(cwd)
-    if "\0" in cwd or not path.is_absolute() or not path.is_dir():
+    try:
+        is_there = "\0" not in cwd and path.is_absolute() and path.is_dir()
+    except OSError:  # too long, or in a place where nobody may look
+        is_there = False
+    if not is_there:
         raise _invalid(f"cwd: {cwd[:200]!r}: give the absolute path of a folder that is there")
     return path
 
@@ -316,31 +327,59 @@ class MessageLines:
             except (ValueError, RecursionError):  # no JSON, or a line beyond all bounds
                 await self._refuse(-32700, "not a message: a line of JSON is expected")
                 continue
-            if isinstance(message, dict) and isinstance(message.get("method", ""), str):
+            if isinstance(message, dict) and "method" not in message:
+                if type(message.get("id")) is int:  # as our questions have; anything else answers none of them
+                    return _sound_answer(message)
+            elif isinstance(message, dict) and isinstance(message["method"], str):
                 return message
-            await self._refuse(-32600, "not a message: an object with a method is expected")
+            else:
+                await self._refuse(-32600, "not a message: an object with a method is expected")
 
     async def _refuse(self, code: int, text: str) -> None:
         await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}})
 
     async def send(self, message: dict[str, Any]) -> None:
         self._writer.write(msgspec.json.encode(message) + b"\n")
-        await self._writer.drain()
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            if "method" in message:  # who asks, or tells, has to know; for an answer nobody waits any more
+                raise
         self._sent()
 
     async def close(self) -> None:
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _sound_answer(message: dict[str, Any]) -> dict[str, Any]:
+    """An answer whose error, if it is one, is an object, as the SDK takes it to be."""
+    return message if isinstance(message.get("error"), dict | None) else {**message, "error": {}}
+
+
+async def _streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Standard input and output. (Of the SDK's, the output waits for ever at a full pipe whose reader is gone.)"""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=_MOST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), sys.stdout
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 
 
 async def serve(server: EditorServer) -> None:
     """Speak over standard input and output until the editor hangs up, or the process is told to end."""
-    reader, writer = await stdio_streams(limit=_MOST_LINE)
+    reader, writer = await _streams()
     sys.stdout = sys.stderr  # nothing else may write between the messages
     route = build_agent_router(server, use_unstable_protocol=True)  # type: ignore[arg-type] # plain data is an answer
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
         server.heard(method, params)
-        return await route(method, params, is_notification)
+        try:
+            return await route(method, params, is_notification)
+        except ValidationError as e:
+            raise _misfit(e) from None
 
     server.connection = connection = Connection(handle, MessageLines(reader, writer, server.sent), listening=False)
     listening = asyncio.create_task(connection.main_loop())
@@ -350,6 +389,7 @@ async def serve(server: EditorServer) -> None:
     try:
         await listening
     finally:
+        loop.call_later(_CLOSING_SECONDS, writer.transport.abort)  # whoever waits to say something goes on
         with anyio.CancelScope(shield=True):
             await server.close()
             await connection.close()

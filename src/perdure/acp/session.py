@@ -37,6 +37,7 @@ from perdure.errors import ModelGaveUp, PerdureError
 from perdure.events import CompactionDone, Event, ModelCalled
 from perdure.ports.session import Model
 from perdure.recall.queries import RecallRequest
+from perdure.text.cleaning import controls_removed
 from perdure.transcript.messages import Message
 from perdure.wiring.factory import close_session, work
 
@@ -303,10 +304,15 @@ class EditorSession:
         edits = proposed_edits(asked.tool, asked.arguments, self.root)
         data = call_data(asked.id, asked.tool, asked.arguments, self.root, edits)
         if asked.why:
-            data["content"] = [{"type": "content", "content": text_content(asked.why)}, *data.get("content", [])]
+            data["content"] = [
+                {"type": "content", "content": text_content(controls_removed(asked.why))},
+                *data.get("content", []),
+            ]
         options = [{"optionId": "allow", "name": "Allow", "kind": "allow_once"}]
         if asked.rule is not None:
-            options.append({"optionId": "always", "name": f"Always allow {asked.rule}", "kind": "allow_always"})
+            options.append(
+                {"optionId": "always", "name": controls_removed(f"Always allow {asked.rule}"), "kind": "allow_always"}
+            )
         options.append({"optionId": "reject", "name": "Reject", "kind": "reject_once"})
         await self._shown()  # the call that is asked about comes first
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure.adapters.machine.edits import ProposedEdit
 from perdure.agent.progress import call_summary
+from perdure.text.cleaning import controls_removed
 from perdure.transcript.blocks import Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, spoken
 from perdure.transcript.records import Compacted
@@ -63,7 +64,7 @@ def call_data(
         paths = {str(Path(root, name)): None}
     data: dict[str, Any] = {
         "toolCallId": identity,
-        "title": f"{f'{whose}: ' if whose else ''}{tool} {about}".strip(),
+        "title": controls_removed(f"{f'{whose}: ' if whose else ''}{tool} {about}").strip(),
         "kind": _KINDS.get(tool, "other"),
         "rawInput": arguments,
     }
