@@ -32,14 +32,16 @@ class Well(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/healthz" else 404)
         self.end_headers()
+        self.wfile.write(self.server.health)  # type: ignore[attr-defined]
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", 0), Well)
+    server.health = getattr(request, "param", b'{"service": "perdure", "status": "ok"}')  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -92,6 +94,16 @@ def test_for_the_gateway_and_back(tmp_path: Path, url: str, client: str, is_ther
     assert (file.read_text() == before) if is_there else not file.exists()
     code, said, wrong = setup(tmp_path, client, "--remove")
     assert code == 2 and "nothing was set up" in wrong
+
+
+@pytest.mark.parametrize(
+    "url", [b"", b"ok", b'{"status": "ok"}', b'{"service": 7}', b'{"service": "other"}', b"\xff[" * 9], indirect=True
+)
+def test_what_answers_has_to_be_our_gateway(tmp_path: Path, url: str) -> None:
+    """PLG-1, CLI-5: any server may say 200; a client is only sent to one that says it is ours."""
+    code, said, wrong = setup(tmp_path, "claude-code", "--gateway", "--url", url)
+    assert code == 1 and not said and "isn't Perdure's gateway" in wrong and len(wrong.splitlines()) == 1
+    assert not (tmp_path / ".claude").exists() and not (tmp_path / ".perdure").exists()
 
 
 def test_edits_in_between_stay(tmp_path: Path, url: str) -> None:

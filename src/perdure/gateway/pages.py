@@ -49,8 +49,10 @@ def _json(status: int, value: Any) -> GatewayResponse:
 
 
 async def health(gateway: Gateway) -> GatewayResponse:
-    """The process answers."""
-    return _json(200, {"status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)})
+    """The process answers, and says whose it is: `perdure setup` asks before it sends a client here."""
+    return _json(
+        200, {"service": "perdure", "status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)}
+    )
 
 
 async def ready(gateway: Gateway) -> GatewayResponse:

@@ -348,13 +348,28 @@ def _call_gateway(url: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/healthz", timeout=_CALL_SECONDS) as answer:
-            answer.read(1_000)
+            told = answer.read(1_000)
     except (OSError, ValueError, http.client.HTTPException) as e:
         at, reason = url.strip(), getattr(e, "reason", e)
         why = getattr(reason, "strerror", None) or reason
         raise PerdureError(
             f"{at}: no gateway answers ({why}); start one with `perdure serve`, then try again"
         ) from None
+    try:
+        service = msgspec.json.decode(told, type=_Health).service
+    except msgspec.MsgspecError:
+        service = ""
+    if service != "perdure":
+        raise PerdureError(
+            f"{url}: what answers there isn't Perdure's gateway; start one with `perdure serve`, on another port if "
+            "need be, and name it with --url"
+        )
+
+
+class _Health(msgspec.Struct):
+    """What a gateway of ours says when it is asked how it is."""
+
+    service: str
 
 
 def _call_hook(home: Path) -> None:
@@ -363,13 +378,16 @@ def _call_hook(home: Path) -> None:
     entry = {"type": "user", "uuid": "try", "sessionId": "try", "message": {"role": "user", "content": said}}
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="try-", dir=home) as folder:
-        log = Path(folder, "log.jsonl")
+        log = Path(folder, "projects", "try", "log.jsonl")
+        log.parent.mkdir(parents=True)
         log.write_text(json.dumps(entry) + "\n")
         about = {"hook_event_name": "SessionStart", "source": "compact", "session_id": "try"}
+        # Its modules are compiled by this, for hooks in an environment that forbids to: that doubles their time.
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
             ["/bin/sh", "-c", hook_command()],
             input=json.dumps({**about, "transcript_path": str(log)}),
-            env={**os.environ, "CLAUDE_PLUGIN_DATA": str(Path(folder, "data"))},
+            env={**environ, "CLAUDE_PLUGIN_DATA": str(Path(folder, "plugins", "data", "try"))},
             capture_output=True,
             text=True,
             timeout=_COMMAND_SECONDS,
