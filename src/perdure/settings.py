@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+# PRS-3: the least that auto-compaction counts with. In less, the reserve for the answer and an agent's tools leave no
+# room for a conversation; how much these take in a session is known to `context.policy.least_window`.
+LEAST_WINDOW_TOKENS = 10_000
 COMPACTABLE_TOOLS = (
     # TURN-4: results that can be had again by running the tool again, under their names in common agents.
     ("Read", "read_file", "view_file", "FileRead", "view", "open_file", "str_replace_based_edit_tool"),

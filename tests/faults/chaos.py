@@ -29,7 +29,7 @@ from perdure.events import Event, JournalRepaired
 from perdure.memory.changes import SaveMemory, Stamp
 from perdure.testing import ScriptedModel, say, tool_use
 from perdure.wiring import SessionOptions
-from perdure.wiring.sessions import project_memories
+from perdure.wiring.memories import project_memories
 
 WINDOW = 24_000
 WORDS = 700  # of each prompt

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from perdure.context.models import UNKNOWN
 from perdure.context.policy import (
     HELPER_SOURCES,
-    LEAST_WINDOW_TOKENS,
     Facts,
     Pressure,
     Thresholds,
@@ -23,7 +22,7 @@ from perdure.context.policy import (
     thresholds,
 )
 from perdure.context.view import ContextView, project
-from perdure.settings import Settings
+from perdure.settings import LEAST_WINDOW_TOKENS, Settings
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import CompactionFailed

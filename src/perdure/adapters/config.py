@@ -27,11 +27,10 @@ from perdure.adapters.machine.trust import (
     trusted_content,
 )
 from perdure.context.models import ModelSpec, model_spec
-from perdure.context.policy import LEAST_WINDOW_TOKENS
 from perdure.errors import BadSetting, nearest
 from perdure.events import SettingIgnored
 from perdure.hooks import hook_commands
-from perdure.settings import HookCommand, Settings
+from perdure.settings import LEAST_WINDOW_TOKENS, HookCommand, Settings
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})

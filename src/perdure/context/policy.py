@@ -10,15 +10,12 @@ import msgspec
 
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec, model_spec
 from perdure.context.view import ContextView, item_has_results, size_tokens
-from perdure.settings import Settings
+from perdure.settings import LEAST_WINDOW_TOKENS, Settings
 from perdure.transcript.tool_calls.actions import plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
 _FRONT_SHARE = 8  # TURN-17: a front takes one part in so many of a window; what is more is missing behind it
-# PRS-3: the least that auto-compaction counts with. In less, the reserve for the answer and an agent's tools leave no
-# room for a conversation; how much these take in a session is known to `least_window`.
-LEAST_WINDOW_TOKENS = 10_000
 _WINDOW_STEP = 1_000
 _LEAST_EXPECTED_CALLS = 10  # a session is young for some calls, and over for none of them
 # PRS-5: helpers must not compact themselves.

@@ -81,20 +81,18 @@ def _save(found: list[tuple[str, Remark]], project: Path, session: str) -> None:
     import anyio
 
     from perdure.adapters.config import load
-    from perdure.adapters.machine.repositories import memory_roots
-    from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
-    from perdure.adapters.sinks import NullSink
-    from perdure.engine.guarded_memory import ExtractionCounts, GuardedMemory, save_remark
+    from perdure.adapters.sinks import TeeSink, sinks_of
+    from perdure.engine.guarded_memory import ExtractionCounts, save_remark
     from perdure.memory.changes import Stamp
-    from perdure.memory.places import project_directory
+    from perdure.wiring import guarded_memory, project_memories
 
     config = load(os.environ, cwd=project)
     settings = config.settings
     if not (settings.memory and settings.memory_extract) or settings.memory_mode in ("off", "read-only"):
         return
-    path = Path(project_directory(memory_roots(config.home, project, directory=settings.memory_directory)))
-    search = FileMemories(path, cache=cache_of(config.home, path))
-    memory = GuardedMemory(file_memories(path, settings), NullSink(), settings.memory_mode)
+    search = project_memories(config.home, project, settings)
+    sinks = sinks_of(settings.events, about=lambda: {"door": "plugin", "session": session}, now=time.time)
+    memory = guarded_memory(Path(search.where), settings, TeeSink(*sinks))
 
     async def saving() -> None:
         tally = ExtractionCounts()

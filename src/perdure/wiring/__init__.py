@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.wiring.agents import agent as agent
     from perdure.wiring.agents import file_checkpoints as file_checkpoints
+    from perdure.wiring.memories import guarded_memory as guarded_memory
+    from perdure.wiring.memories import project_memories as project_memories
     from perdure.wiring.parts import SessionOptions as SessionOptions
     from perdure.wiring.parts import background as background
     from perdure.wiring.parts import command_session as command_session
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from perdure.wiring.sessions import fork_session as fork_session
     from perdure.wiring.sessions import open_memories as open_memories
     from perdure.wiring.sessions import open_session as open_session
-    from perdure.wiring.sessions import project_memories as project_memories
     from perdure.wiring.sessions import with_notes as with_notes
 
 # name -> where it is defined; a program that keeps a conversation in memory loads nothing for disks (LIB-6)
@@ -32,10 +33,11 @@ _WIRED = {
     "create_session": "sessions",
     "file_checkpoints": "agents",
     "fork_session": "sessions",
+    "guarded_memory": "memories",
     "memory_session": "parts",
     "open_memories": "sessions",
     "open_session": "sessions",
-    "project_memories": "sessions",
+    "project_memories": "memories",
     "with_notes": "sessions",
 }
 __all__ = sorted(_WIRED)  # noqa: PLE0605 - the table above is the one list of names

@@ -25,7 +25,6 @@ from perdure.adapters.memory.directory import (
     JoinedMemories,
     are_any_there,
     cache_of,
-    file_memories,
 )
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
@@ -33,7 +32,6 @@ from perdure.engine.background import RetentionKeeper, VerificationKeeper
 from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
-from perdure.engine.guarded_memory import GuardedMemory
 from perdure.engine.instructions import with_instructions
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
@@ -42,11 +40,12 @@ from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
-from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
+from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories
 from perdure.memory.scope import MAIN_AGENT, Work
 from perdure.ports.session import Archive, NotesFile, Sink
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
+from perdure.wiring.memories import guarded_memory
 from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
 
 
@@ -282,7 +281,7 @@ def open_memories(
     access = memory_access(
         open_to,
         rights,
-        lambda one: GuardedMemory(file_memories(Path(one.path), settings), sink, settings.memory_mode),
+        lambda one: guarded_memory(Path(one.path), settings, sink),
     )
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     own = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
@@ -300,18 +299,12 @@ def _work(project: str | None, agent: str = MAIN_AGENT) -> Work:
     return Work(agent, str(cwd), tuple(dict.fromkeys((root, os.path.realpath(root)))))
 
 
-def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
-    """The memories of a project's folder, wherever its sessions are kept."""
-    path = Path(project_directory(memory_roots(home, cwd, directory=settings.memory_directory)))
-    return FileMemories(path, cache=cache_of(home, path))
-
-
 def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) -> Services:
     """The services with keepers of the memories; none where agents may not write them (MEM-6, MEM-11)."""
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
         return given
-    memory = GuardedMemory(file_memories(path, settings), session, settings.memory_mode)
+    memory = guarded_memory(path, settings, session)
     keepers = list(given.keepers)
     if settings.memory_extract:
         keepers.append(ExtractionKeeper(session, memory, memories))
