@@ -83,7 +83,7 @@ class HookBench:
 
     @property
     def state(self) -> Path:
-        return self.folder / "data" / "sessions" / self.session / "state"
+        return self.folder / "plugins/data/perdure" / "sessions" / self.session / "state"
 
     def offset(self) -> int:
         return int(json.loads(self.state.read_bytes().partition(b"\n")[0]).get("offset", 0))
@@ -103,8 +103,18 @@ class HookBench:
         return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout.decode()
 
     def environ(self) -> dict[str, str]:
-        own = {"CLAUDE_PLUGIN_DATA": str(self.folder / "data"), "PERDURE_HOME": str(self.folder / "home")}
-        return {**os.environ, **own}
+        """That of a hook, with compiled modules as an installation has them, whatever is set here."""
+        own = {"CLAUDE_PLUGIN_DATA": "plugins/data/perdure", "PERDURE_HOME": "home", "PYTHONPYCACHEPREFIX": "compiled"}
+        outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**outer, **{name: str(self.folder / folder) for name, folder in own.items()}}
+
+    def compile(self) -> None:
+        """Have each kind of hook run once."""
+        remembered = {"type": "user", "message": {"role": "user", "content": "Never use mocks of the parser in tests."}}
+        other = HookBench(self.folder, self.folder / "projects/first.jsonl", "first")
+        other.log.write_text(json.dumps({**remembered, "uuid": "first", "sessionId": "first"}) + "\n")
+        for event in ("PreCompact", "SessionStart", "SessionEnd"):
+            other.run(event, source="compact")
 
     def times(self, name: str, runs: int, event: str, *, before: Any = None, **more: Any) -> HookTimes:
         found = HookTimes(name, [], [])
@@ -142,10 +152,12 @@ def times(files: Sequence[Path], megabytes: int, runs: int) -> None:
     """Print how long hooks take."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        bench = HookBench(folder, folder / "log.jsonl")
+        bench = HookBench(folder, folder / "projects/log.jsonl")
+        bench.log.parent.mkdir()
         with bench.log.open("wb") as out:
             for data in copies(files, megabytes * 1_000_000):
                 out.write(data)
+        bench.compile()
         size = bench.log.stat().st_size
         print(f"a log of {size / 1e6:.0f} MB; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         print(f"{'hook':<52} {'runs':>4} {'wall ms':>9} {'most':>9} {'CPU ms':>11} {'most':>9}")
@@ -188,7 +200,8 @@ def times(files: Sequence[Path], megabytes: int, runs: int) -> None:
         rows.append(bench.times("PreCompact: 200 KB came", runs, "PreCompact", before=grow, trigger="auto"))
         rows.append(bench.times("SessionStart, source compact", runs, "SessionStart", source="compact"))
         rows.append(bench.times("SessionStart, source resume", runs, "SessionStart", source="resume"))
-        rows.append(bench.times("SessionEnd", runs, "SessionEnd", reason="other"))
+        rows.append(bench.times("SessionEnd: with something to save", 1, "SessionEnd", reason="other"))
+        rows.append(bench.times("SessionEnd: nothing to save", runs, "SessionEnd", reason="other"))
         for row in rows:
             print(row.row())
         print(f"caught up in {len(catching.wall)} hooks; {time.perf_counter() - began[0]:.0f} s in all")
@@ -204,7 +217,7 @@ def times(files: Sequence[Path], megabytes: int, runs: int) -> None:
             )
             audited[event] = done.stderr.decode()
         print("connections and processes that hooks start:", *(f"\n  {name}: {what}" for name, what in audited.items()))
-        errors = folder / "data" / "errors.log"
+        errors = bench.state.parents[2] / "errors.log"
         print("errors:", errors.read_text() if errors.exists() else "none")
 
 

@@ -25,7 +25,7 @@ class HookRunner:
 
     @property
     def data(self) -> Path:
-        return self.folder / "plugin-data"
+        return self.folder / ".claude" / "plugins" / "data" / "perdure-perdure"
 
     @property
     def state(self) -> Path:
@@ -80,6 +80,9 @@ class ClaudeCodeLog:
     path: Path
     last: str | None = None
     count: int = 0
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def entry(self, kind: str, *, parent: str | None = None, **more: Any) -> str:
         self.count += 1

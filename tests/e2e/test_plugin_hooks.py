@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def log(tmp_path: Path) -> ClaudeCodeLog:
-    return ClaudeCodeLog(tmp_path / f"{SESSION}.jsonl")
+    return ClaudeCodeLog(tmp_path / ".claude" / "projects" / "-srv-app" / f"{SESSION}.jsonl")
 
 
 @pytest.fixture
@@ -87,6 +89,53 @@ def test_hooks_at_once(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     assert {path.name for path in hooks.state.parent.iterdir()} == {"state"}
 
 
+def test_every_hook_of_a_session_at_once(hooks: HookRunner, log: ClaudeCodeLog) -> None:
+    """PLG-1: PreCompact comes several times for one compaction, and a session goes on while it is being ended."""
+    session(log)
+    log.user("Never use mocks of the parser in tests.")
+    started = [hooks.start("PreCompact", trigger="manual") for _ in range(4)]
+    starts = [hooks.start("SessionStart", source="compact") for _ in range(2)]
+    started += [hooks.start("SessionEnd", reason="other"), hooks.start("PostToolUse"), hooks.start("SessionEnd")]
+    said = [process.communicate()[0] for process in starts]
+    assert said[0] == said[1] and b"mocks of the parser" in said[0]
+    assert [process.communicate()[0] for process in started] == [b""] * 7
+    assert hooks.errors == "" and {path.name for path in hooks.state.parent.iterdir()} <= {"state"}
+    hooks.run("SessionEnd")
+    assert len(list((hooks.folder / "home").rglob("feedback_*.md"))) == 1
+
+
+def test_a_killed_hook_leaves_what_was(hooks: HookRunner, log: ClaudeCodeLog) -> None:
+    """PLG-1: whenever it is killed, the next one knows everything, and nothing of it stays behind."""
+    session(log)
+    expected = hooks.run("SessionStart", source="compact")
+    hooks.state.unlink()
+    for number in range(16):
+        with hooks.start("PreCompact", trigger="auto") as process:
+            time.sleep(0.02 * number)
+            process.kill()
+    assert hooks.run("SessionStart", source="compact") == expected
+    hooks.run("PreCompact", trigger="auto")
+    assert {path.name for path in hooks.state.parent.iterdir()} == {"state"} and hooks.errors == ""
+
+
+def test_a_full_disk_costs_nobody_the_record(hooks: HookRunner, log: ClaudeCodeLog) -> None:
+    """PLG-1: a write that fails in the middle leaves the state before, and no piece of another."""
+    session(log)
+    hooks.run("PreCompact", trigger="auto")
+    before = hooks.state.read_bytes()
+    log.edit("/srv/app/src/writer.py")
+    wanted = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, wanted[1]))  # of each file that the hook writes
+    try:
+        process = hooks.start("SessionStart", source="compact")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, wanted)
+    assert b"/srv/app/src/writer.py" in process.communicate()[0]
+    assert hooks.state.read_bytes() == before and {path.name for path in hooks.state.parent.iterdir()} == {"state"}
+    assert "OSError" in hooks.errors
+    assert "/srv/app/src/writer.py" in hooks.run("SessionStart", source="compact")
+
+
 def test_no_process_stays(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     """PLG-1: when a hook has ended, so has everything that it started."""
     log.user("Never use mocks of the parser in tests.")
@@ -132,7 +181,7 @@ def test_a_hook_never_fails(hooks: HookRunner, given: bytes) -> None:
 def test_where_nothing_can_be_written(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     """PLG-1: a failure is a line in a log of ours, without a word of the session; the client sees nothing."""
     session(log)
-    hooks.data.mkdir()
+    hooks.data.mkdir(parents=True)
     (hooks.data / "sessions").write_text("in the way")
     assert hooks.run("PreCompact", trigger="manual") == "" == hooks.said[-1]
     assert "FileExistsError" in hooks.errors or "NotADirectoryError" in hooks.errors
@@ -151,11 +200,7 @@ def test_a_hostile_project_imports_nothing(hooks: HookRunner, log: ClaudeCodeLog
 
 def test_the_status_line(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     """PLG-1: a line from what the client tells and the state beside its logs."""
-    config = hooks.folder / ".claude"
-    path = config / "projects" / "-srv-app" / log.path.name
-    path.parent.mkdir(parents=True)
-    log.path, hooks.log = path, path
-    given = {"session_id": SESSION, "transcript_path": str(path), "context_window": {"used_percentage": 41.6}}
+    given = {"session_id": SESSION, "transcript_path": str(log.path), "context_window": {"used_percentage": 41.6}}
 
     def line() -> str:
         command = [sys.executable, "-P", "-m", "perdure.plugin", "statusline"]
@@ -165,10 +210,7 @@ def test_the_status_line(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     assert line() == "perdure: context 42%, nothing recorded yet\n"
     session(log)
     log.compact()
-    given_data = config / "plugins" / "data" / "perdure-perdure"
-    given_data.parent.mkdir(parents=True)
     hooks.run("PreCompact")
-    hooks.data.rename(given_data)
     assert line() == "perdure: context 42%, 1 compaction, all of the log read\n"
 
 
@@ -178,7 +220,7 @@ def test_where_nothing_can_be_kept_the_record_is_given(
     """PLG-1: neither a folder that can't be made nor the encoding of a terminal keeps it from the model."""
     session(log)
     log.user("日本語 stays 日本語.")
-    hooks.data.mkdir()
+    hooks.data.mkdir(parents=True)
     (hooks.data / "sessions").write_text("in the way")
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     text = hooks.run("SessionStart", source="compact")

@@ -68,23 +68,31 @@ class CarriedLog:
     size: int
     _saved: tuple[bytes, bytes] = (b"", b"")  # the state as it is on disk
     _encoded: bytes = field(default=b"", repr=False)  # the body, as long as it is what was read
+    _pace: float = 0.0  # seconds that a byte took in the last part; 0 before the first
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_on(self, until: float | None = None) -> None:
-        """Take in what came to the log, part by part, at least one; none is begun after `until` (monotonic seconds).
+        """Take in what came to the log, part by part, at least one; none is begun after `until` (monotonic seconds),
+        nor one that would take longer than that at the pace of the last.
 
-        With a time to keep, a checkpoint is made at the beginning or not at all: it takes as long as a long part.
+        With a time to keep, a checkpoint is made in the first part or not at all: it takes as long as a megabyte does.
         """
         is_free = True
         while True:
-            if is_free and _size(self.body.memory) > MOST_MEMORY_CHARS:
+            is_packed = self.head.offset == self.body.checkpoint_offset
+            if is_free and not is_packed and _size(self.body.memory) > MOST_MEMORY_CHARS:
                 self._checkpoint()
+                if until is not None:
+                    return
+            began, offset = time.monotonic(), self.head.offset
             if not self._read_part(until, may_pack=is_free):
                 return
-            is_free = until is None
-            if until is not None and time.monotonic() >= until:
+            is_free, now = until is None, time.monotonic()
+            if until is not None and now >= until:
                 return
+            if self.head.offset > offset:  # else there was a rewind
+                self._pace = (now - began) / (self.head.offset - offset)
 
     def memory_now(self) -> tuple[LedgerMemory, int]:
         """The memory with the end of the log, and how many bytes in front of that were not read yet.
@@ -112,6 +120,8 @@ class CarriedLog:
         while (part := self._part(start, size)).data:
             if part.is_closed and not may_pack:
                 return False
+            if until is not None and self._pace and time.monotonic() + self._pace * len(part.data) > until:
+                return False
             chain = self.body.chain.copy()
             steps = self._steps(part.data, chain)
             call = None if part.is_closed else _open_call(steps)
@@ -135,8 +145,9 @@ class CarriedLog:
         end = min([self.size, *(first for first, _ in self.body.skips if first > start)])
         data = b""
         while start < end:
-            data = os.pread(self.fd, min(size, end - start), start)
-            if b"\n" in data or len(data) >= min(end - start, MOST_LINE_BYTES):
+            wanted = min(size, end - start)
+            data = os.pread(self.fd, wanted, start)
+            if b"\n" in data or len(data) < wanted or wanted >= min(end - start, MOST_LINE_BYTES):
                 break
             size *= 4
         data = data[: data.rfind(b"\n") + 1]
@@ -147,15 +158,23 @@ class CarriedLog:
 
     def _passed_over(self, start: int, until: float | None) -> bool:
         """Go behind a line that is too long to be one; False when it isn't that, but the end, or there is no time."""
-        at = start + MOST_LINE_BYTES
+        end = self._end_of_line(start + MOST_LINE_BYTES, until)
+        if end is None:
+            return False
+        self._encoded = b""
+        self.head.offset, self.head.line = end, self.head.line + 1
+        return True
+
+    def _end_of_line(self, at: int, until: float | None = None) -> int | None:
+        """Behind the next end of a line from a place on; None where there is none, or no time to find it."""
         while at < self.size and (until is None or time.monotonic() < until):
-            found = os.pread(self.fd, MOST_LINE_BYTES, at)
-            if b"\n" in found:
-                self._encoded = b""
-                self.head.offset, self.head.line = at + found.find(b"\n") + 1, self.head.line + 1
-                return True
-            at += max(1, len(found))
-        return False
+            data = os.pread(self.fd, MOST_LINE_BYTES, at)
+            if b"\n" in data:
+                return at + data.find(b"\n") + 1
+            if not data:
+                break
+            at += len(data)
+        return None
 
     def _steps(self, data: bytes, chain: MainChain) -> tuple[Step, ...]:
         if self.head.client == "codex":
@@ -200,8 +219,8 @@ class CarriedLog:
             data = os.pread(self.fd, min(MOST_LINE_BYTES, back - at), at)
             found = data.find(wanted)
             if found >= 0:
-                skip = (at + data.find(b"\n", found) + 1, back)
-                if skip in self.body.skips:
+                skip = (self._end_of_line(at + found) or back, back)
+                if skip in self.body.skips or skip[0] >= back:
                     return False
                 skips = [*self.body.skips, skip]
                 packed = PackedLedger(self.body.checkpoint)
@@ -209,7 +228,9 @@ class CarriedLog:
                 self.body = CarriedBody(packed.memory(), MainChain(), packed.data, first, line, skips)
                 self.head.offset, self.head.line = first, line
                 return True
-            at += max(1, data.rfind(b"\n") + 1)
+            if not data:
+                break
+            at += data.rfind(b"\n") + 1 or len(data)
         return False
 
     # --- keeping ------------------------------------------------------------------------------------------------------

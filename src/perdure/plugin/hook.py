@@ -10,24 +10,23 @@ import gc
 import json
 import os
 import re
-import shutil
 import stat
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 BEGAN = time.monotonic()
 FOLDS_FROM: Final = 192 * 1024  # of new log: then a tool's hook reads on, and the others have little left to read
-READING_SECONDS: Final = 0.18  # after which no further part of a log is begun; what is left, later hooks read
+READING_SECONDS: Final = 0.25  # after which no further part of a log is begun; what is left, later hooks read
 WAIT_SECONDS: Final = 0.1  # for another hook of the same session
 KEPT_DAYS: Final = 30  # as Claude Code keeps its logs
 MOST_INPUT_BYTES: Final = 32 * 1024 * 1024
 MOST_ERROR_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 16 * 1024
 STATE: Final = "state"
+ENDING: Final = "ending"  # beside a state, while a SessionEnd saves memories: it tells the next session what is left
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -81,7 +80,7 @@ def answer(given: Mapping[str, Any], data: str, part: int = 1, parts: int = 1) -
         return ""
     folder, source = session_folder(data, session), given.get("source")
     if event == "SessionStart" and source not in ("compact", "resume"):
-        _forget_old(os.path.join(data, "sessions"))
+        _tidy(data)
         return ""
     if event == "PostToolUse" and log_size(log) - head_of(folder).get("offset", 0) < FOLDS_FROM:
         return ""
@@ -91,8 +90,15 @@ def answer(given: Mapping[str, Any], data: str, part: int = 1, parts: int = 1) -
 
 
 def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts: int) -> str:
-    """What a hook has to say that reads the log: from here on imports are dear."""
+    """What a hook has to say that reads the log: from here on imports are dear.
+
+    Raises:
+        LogElsewhere: The log isn't one of the client's.
+        OSError: The log can't be read, or nothing can be kept of it.
+    """
     event, data = given.get("hook_event_name"), os.path.dirname(os.path.dirname(folder))
+    if not _is_clients_log(log, data, os.environ):
+        raise LogElsewhere
     is_start = event == "SessionStart"  # the model gets its record, whether anything can be kept here or not
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -100,22 +106,25 @@ def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts:
         if not is_start:
             raise
         _note(data)
-    with _locked(folder, WAIT_SECONDS if event != "PostToolUse" else 0.0) as is_ours:
+    waits = WAIT_SECONDS if event != "PostToolUse" else 0.0
+    with _locked(folder, waits) if part == 1 else nullcontext(False) as is_ours:  # one of a record's hooks keeps it
         if event == "SessionEnd":
-            from perdure.plugin.memories import remember
-
-            remember(folder, log, str(given.get("cwd") or ""), str(given.get("session_id")), is_kept=is_ours)
+            _end(folder, log, str(given.get("cwd") or ""), str(given.get("session_id")), is_ours)
             return ""
         if not is_ours and not is_start:
             return ""  # another hook of this session reads the same
+        began = time.monotonic()
         from perdure.plugin.carried import open_carried
 
+        if is_start:
+            from perdure.plugin.record import hook_output
+        # What follows the reading takes as long as these imports (a record) or a part of that (saving what was read),
+        # and they have just shown how fast this machine is now.
+        took = time.monotonic() - began
         with open_carried(folder, log) as carried:
-            carried.read_on(BEGAN + READING_SECONDS)
+            carried.read_on(BEGAN + READING_SECONDS - took * (1.0 if is_start else 0.2))
             said = ""
             if is_start:
-                from perdure.plugin.record import hook_output
-
                 said = hook_output(carried, str(given.get("source")), part=part, parts=parts)
             if is_ours:
                 try:
@@ -125,6 +134,20 @@ def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts:
                         raise
                     _note(data)
             return said
+
+
+class LogElsewhere(Exception):
+    """A hook was told of a log that isn't the client's own: what stands there may be anybody's words."""
+
+
+def _is_clients_log(log: str, data: str, environ: Mapping[str, str]) -> bool:
+    """Whether a log lies where the clients keep theirs, in the end: links count for what they lead to."""
+    from perdure.adapters.machine.clients import claude_folders, codex_folder
+
+    client, is_given, _ = data.partition("/plugins/data/")
+    clients = [*([client] if is_given else []), *map(str, claude_folders(environ)), str(codex_folder(environ))]
+    folders = [os.path.join(client, name) for client in clients for name in ("projects", "sessions")]
+    return os.path.realpath(log).startswith(tuple(f"{os.path.realpath(folder)}/" for folder in folders))
 
 
 def log_size(log: str) -> int:
@@ -174,20 +197,66 @@ def _locked(folder: str, seconds: float) -> Iterator[bool]:
         os.close(fd)
 
 
-def _forget_old(sessions: str) -> None:
-    """Remove the state of sessions that nobody went on with."""
+def _end(folder: str, log: str, project: str, session: str, is_ours: bool) -> None:
+    """Save what a person asked to remember. A hook that is killed over it leaves a note of what is left to do."""
+    path = os.path.join(folder, ENDING)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.scandir(sessions) as entries:
-            now = time.time()
-            old = [one.path for one in entries if now - one.stat(follow_symlinks=False).st_mtime > KEPT_DAYS * 86_400]
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8", errors="surrogatepass") as file:
+            json.dump([log, project, session], file)
+    except OSError:  # a full disk: then it is tried this once
+        pass
+    from perdure.plugin.memories import remember
+
+    remember(folder, log, project, session, is_kept=is_ours)
+    _unlink(path)
+
+
+def _tidy(data: str) -> None:
+    """Save what the end of another session hasn't, once more; remove the state of those that nobody went on with."""
+    now = time.time()
+    try:
+        with os.scandir(os.path.join(data, "sessions")) as entries:
+            known = [(one.path, one.stat(follow_symlinks=False).st_mtime) for one in entries]
     except OSError:
         return
-    for folder in old[:50]:
-        shutil.rmtree(folder, ignore_errors=True)
+    old = [path for path, at in known if now - at > KEPT_DAYS * 86_400]
+    left = next((path for path, _ in known if os.path.exists(os.path.join(path, ENDING))), None)
+    if left is not None:
+        with _locked(left, 0.0) as is_ours:  # else it is being done
+            if is_ours:
+                _end_again(left, data)
+    if old:
+        import shutil
+
+        for folder in old[:50]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_again(folder: str, data: str) -> None:
+    path = os.path.join(folder, ENDING)
+    try:
+        with open(path, encoding="utf-8", errors="surrogatepass") as file:
+            log, project, session = map(str, json.loads(file.read(MOST_ERROR_BYTES)))
+        _unlink(path)  # what fails twice would fail each time
+        if log_size(log) and _is_clients_log(log, data, os.environ):
+            from perdure.plugin.memories import remember
+
+            remember(folder, log, project, session, is_kept=True)
+    except (OSError, ValueError, TypeError, RecursionError):
+        _unlink(path)
+        _note(data)
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def _note(data: str) -> None:
     """What went wrong, for us: no text of the session, only where in our code."""
+    import traceback
+
     error = sys.exc_info()[1]
     where = "; ".join(
         f"{os.path.basename(f.filename)}:{f.lineno}" for f in traceback.extract_tb(sys.exc_info()[2])[-4:]

@@ -7,7 +7,8 @@ import json
 from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, render
 from perdure.compaction.parts import fitted_parts
-from perdure.context.reminders import inline
+from perdure.context.reminders import inline, without_tags
+from perdure.memory.trust.secrets import redact
 from perdure.plugin.carried import CarriedLog
 
 
@@ -63,4 +64,5 @@ def _rendered(log: str, memory: LedgerMemory, hole: int, tokens: int) -> str:
     )
     if hole:
         where += f" About {max(1, round(hole / 1e6))} MB in front of the end of the log haven't been read yet."
-    return render(memory, tokens, RecordSurroundings(lead=f"{HEAD} {where}")).text
+    text = render(memory, tokens, RecordSurroundings(lead=f"{HEAD} {where}")).text
+    return redact(without_tags(text)).text  # SEC-4, SEC-5, as in every record that is written beside a client's own
