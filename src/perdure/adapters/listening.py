@@ -50,13 +50,15 @@ def _is_no_bare_error(record: logging.LogRecord) -> bool:
 def foreign_page(headers: Sequence[tuple[bytes, bytes]], allowed: tuple[str, ...]) -> str:
     """Whether a browser was tricked into asking: `host` or `origin`, the header that says so; else nothing.
 
-    `allowed` are names that this machine is known by, beside those of its loopback.
+    `allowed` are names that this machine is known by, beside those of its loopback. A header that is sent several times
+    has to be right each time: who reads it next may take another one of them.
     """
-    named = dict(headers)
-    if not names_this_machine(named.get(b"host", b"").decode("latin-1"), allowed):
+    hosts, origins = (
+        [value.decode("latin-1") for one, value in headers if one == name] for name in (b"host", b"origin")
+    )
+    if not all(names_this_machine(host, allowed) for host in hosts or ("",)):
         return "host"
-    origin = named.get(b"origin")
-    if origin is not None and not names_this_machine(origin.decode("latin-1").partition("://")[2], allowed):
+    if not all(names_this_machine(origin.partition("://")[2], allowed) for origin in origins):
         return "origin"
     return ""
 
