@@ -30,7 +30,7 @@ from acp.schema import (
 )
 from tests.agents import calls
 from tests.commands import command
-from tests.terminals import environment, served
+from tests.terminals import environment, served, terminal
 
 from perdure.acp.server import EditorServer
 from perdure.adapters.journal.store import SessionInfo, SessionStore
@@ -631,3 +631,12 @@ def test_without_pipes_it_says_who_starts_it(folder: Path, env: dict[str, str]) 
     """ACP-1, CLI-5: its output is a file here, which can't be waited for."""
     done = command("acp", "--model", "offline", cwd=folder, env=env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "an editor starts this command" in done.stderr
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(folder: Path, env: dict[str, str]) -> None:
+    """ACP-1, CLI-5: one line of whose command it is and how to leave, and Ctrl-C leaves."""
+    with terminal("acp", "--model", "offline", cwd=folder, env=env) as one:
+        one.until("an editor such as Zed starts this command and speaks with it")
+        one.until("Ctrl-C ends it")
+        one.type("\x03", end="")
+        assert one.end() in (0, 130) and "Traceback" not in one.screen

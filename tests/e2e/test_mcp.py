@@ -15,6 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from tests.commands import command
 from tests.mcp_clients import ERAS, PROGRAM, McpPlace, found, in_loop, refused, told
+from tests.terminals import environment, terminal
 
 from perdure.adapters.memory.notes import notes_path
 from perdure.mcp.resources import PAGE
@@ -498,3 +499,13 @@ def test_the_settings_of_a_stranger_are_not_used(place: McpPlace) -> None:
     (place.project / ".perdure" / "config.toml").write_text(planted)
     done = command("mcp", cwd=place.project, env=place.env)
     assert done.returncode == 0 and "not trusted" in done.stderr and done.stdout == ""
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
+    """MCP-1, CLI-5: one line of whose command it is and how to leave, and Ctrl-C leaves; a client hears none of it."""
+    with terminal("mcp", cwd=tmp_path, env=environment(tmp_path)) as one:
+        one.until("a client such as Claude Code starts this command and speaks with it")
+        one.until("Ctrl-C ends it")
+        one.type("\x03", end="")
+        assert one.end() == 0 and "Traceback" not in one.screen
+    assert command("mcp", cwd=tmp_path, env=environment(tmp_path)).stderr == ""

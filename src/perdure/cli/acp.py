@@ -13,7 +13,7 @@ import typer
 
 from perdure.cli.agent import ModelName, PermissionMode, Trust, flags_of
 from perdure.cli.arguments import Sets, examples, family
-from perdure.cli.output import EXIT_OK
+from perdure.cli.output import EXIT_OK, note_if_typed
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def acp(*, model: ModelName = None, mode: PermissionMode = None, trust: Trust = 
             )
     load(os.environ, cwd=Path.cwd(), flags=flags)  # a wrong flag is said at once, where somebody sees it
     wording = Wording(error=shown_error, event=event_line, not_compacted=compaction_failure, room=room)
+    note_if_typed("an editor such as Zed")
     anyio.run(serve, EditorServer(agents_in, wording, release()))
     raise typer.Exit(EXIT_OK)
 

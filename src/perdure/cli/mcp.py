@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli.arguments import Sets, configured, examples, family
-from perdure.cli.output import EXIT_OK, out, out_json
+from perdure.cli.output import EXIT_OK, note_if_typed, out, out_json
 from perdure.errors import BadSetting
 
 app = family()
@@ -95,6 +95,8 @@ def mcp(
         serve = partial(
             serve_http, offered, *address, token=token, allowed_hosts=tuple(allow_host or ()), on_ready=on_ready
         )
+    else:
+        note_if_typed("a client such as Claude Code")
     try:
         anyio.run(serve)
     except KeyboardInterrupt:

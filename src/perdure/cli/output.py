@@ -53,6 +53,12 @@ def out_json(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def note_if_typed(client: str) -> None:
+    """Tell a person who typed a command that waits for the messages of a program: whose, and how to leave."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        note(f"{client} starts this command and speaks with it over standard input and output; Ctrl-C ends it")
+
+
 def note(text: str) -> None:
     """A line beside the output: a warning, or what is going on."""
     sys.stderr.write(f"perdure: {clean(' '.join(text.split()))}\n")
