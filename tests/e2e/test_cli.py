@@ -162,7 +162,7 @@ def test_folders_are_searched_and_other_json_is_left_out(run: Any, place: Path) 
     assert last["verdict"]["sessions"] == 1 and last["verdict"]["of"] == 2, "one of them says what it paid"
     assert "1 JSON file" in ran.err
     (place / "none").mkdir()
-    assert run("replay", place / "none").code == 1
+    assert run("replay", place / "none").code == 3
 
 
 def test_several_files_end_with_a_table_and_may_run_in_processes(place: Path, log: Path) -> None:

@@ -127,7 +127,7 @@ def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str])
     done = command("trust", "--remove", str(folder.parent), cwd=folder.parent.parent, env=env)
     assert done.returncode == 0 and not config(folder, env)["folder"]["is_trusted"]
     assert command("trust", "--remove", cwd=folder, env=env).returncode == 3
-    assert command("trust", "/nowhere/at/all", cwd=folder, env=env).returncode == 2
+    assert command("trust", "/nowhere/at/all", cwd=folder, env=env).returncode == 3
     assert command("trust", "--list", "--remove", cwd=folder, env=env).returncode == 2
     home = Path(env["HOME"])
     assert "only the folder itself" in command("trust", str(home), cwd=folder, env=env).stdout

@@ -178,7 +178,7 @@ def test_where_nothing_has_a_price_the_rest_is_said(run: Any, place: Path) -> No
     ran = run("verdict", place / "logs")
     assert ran.code == 1 and "left out: " in ran.err and "bad.jsonl" in ran.err and "a pipe" in ran.err
     ran = run("verdict", place / "missing.jsonl")
-    assert ran.code == 1 and ran.out == "" and "No such file" in ran.err
+    assert ran.code == 3 and ran.out == "" and "no such file or folder" in ran.err
     (place / "empty").mkdir()
     assert run("verdict", place / "empty").code == 3
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.arguments import Json, complete_models, examples, family
-from perdure.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, Progress, clean, note, out, out_json, plural, table
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, clean, note, out, out_json, plural, table
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -48,13 +48,10 @@ def live(
     How much is read and run again after the compactions in your logs, compared with as many calls right before them:
     agents repeat themselves without a compaction, too.
     """
-    from perdure.adapters.logs import find_logs
+    from perdure.cli.opened import named_logs
     from perdure.lab.bench.rework import as_plain, measure
 
-    found = find_logs(files).paths
-    if not found:
-        note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
-        raise typer.Exit(EXIT_NOT_FOUND)
+    found = named_logs(files).paths
     progress = Progress()
     report = measure(found, calls=calls, on_progress=progress)
     progress.clear()
@@ -137,7 +134,7 @@ def fidelity(
     """
 
     # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
-    from perdure.adapters.logs import find_logs
+    from perdure.cli.opened import named_logs
     from perdure.lab.bench import fidelity, report
 
     gates = report.gates_of(gate)
@@ -146,10 +143,7 @@ def fidelity(
         raise BadSetting(f"--strategy {unknown[0]}: there are {', '.join(fidelity.STRATEGIES)}")
     if at not in (None, "cut", "boundary"):
         raise BadSetting(f"--at {at}: give cut or boundary")
-    found = find_logs(files).paths
-    if not found:
-        note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
-        raise typer.Exit(EXIT_NOT_FOUND)
+    found = named_logs(files).paths
     options = fidelity.FidelityOptions(
         budgets=tuple(budget or ()) or (fidelity.DEFAULT_BUDGETS if judge is None else (fidelity.DEFAULT,)),
         chain_budgets=tuple(dict.fromkeys((*(fidelity.CHAINED if chains else ()), *report.chained_in(gates)))),

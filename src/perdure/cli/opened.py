@@ -108,6 +108,23 @@ def is_log(reference: str) -> bool:
         return detect(file.read(HEAD_BYTES), path.name) != "perdure"
 
 
+def named_logs(files: Sequence[Path]) -> FoundLogs:
+    """The logs that a person named, or that stand in folders they named. One that can't be read is among them.
+
+    Raises:
+        SessionNotFound: Nothing of it is there.
+    """
+    from perdure.adapters.logs import find_logs
+
+    names = ", ".join(map(str, files))
+    if not any(os.path.lexists(file) for file in files):
+        raise SessionNotFound(f"{names}: no such file or folder")
+    found = find_logs(files)
+    if not found.files and not found.refused:
+        raise SessionNotFound(f"{names}: there are no logs in it (*.jsonl, *.json, *.traj)")
+    return found
+
+
 def client_logs() -> FoundLogs:
     """The logs that clients keep on this machine; says which, and where.
 

@@ -10,7 +10,7 @@ import typer
 
 from perdure.cli.arguments import Json, examples, family
 from perdure.cli.output import out, out_json, plural
-from perdure.errors import BadSetting, SessionNotFound
+from perdure.errors import BadSetting, ForeignFormat, SessionNotFound
 
 app = family(
     "Build the plugin for Claude Code and Codex.",
@@ -74,7 +74,7 @@ def record(
         text = record_of(carried, budget)
         head = carried.head
     if not text:
-        raise SessionNotFound(f"{log}: nothing that was said in it")
+        raise ForeignFormat(f"{log}: nothing that was said in it")
     if json:
         out_json({"log": str(log), "client": head.client, "compactions": head.boundaries, "record": text})
     else:

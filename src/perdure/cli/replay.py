@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,8 +78,8 @@ def replay(
     As if they were live: shows when results are cleared and the context is compacted, what changes the cached prefix,
     and what it all costs.
     """
-    from perdure.adapters.logs import find_logs
     from perdure.adapters.providers.connect import OFFLINE, connect
+    from perdure.cli.opened import named_logs
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.run import replay_files
     from perdure.lab.replay.verdict import facts_of_all, verdict
@@ -88,14 +88,14 @@ def replay(
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
     config = configured(flags)
-    logs = find_logs(files)
+    logs = named_logs(files)
     found = logs.paths
     asked = summarizer or OFFLINE
     connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs
     options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked, forks=forks)
     progress = Progress()
     results: list[Result] = []
-    for result in _results(replay_files(found, options, jobs=jobs, on_progress=progress), files, found):
+    for result in replay_files(found, options, jobs=jobs, on_progress=progress):
         progress.clear()
         if json:
             out_json(result)
@@ -118,15 +118,6 @@ def replay(
     if failed and (len(results) > 1 or json):
         note(f"{len(failed)} of {len(results)} failed; each has its reason above")
     raise typer.Exit(EXIT_FAILED if failed or logs.refused else EXIT_OK)
-
-
-def _results(
-    replayed: Iterator[dict[str, Any]], paths: Sequence[Path], files: Sequence[Path]
-) -> Iterator[dict[str, Any]]:
-    yield from replayed
-    if not files:
-        for path in paths:
-            yield {"file": str(path), "error": "there are no sessions in this folder (*.jsonl, *.json, *.traj)"}
 
 
 def _kept(result: dict[str, Any]) -> dict[str, Any]:

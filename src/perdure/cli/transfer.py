@@ -29,7 +29,7 @@ from perdure.cli.output import (
     plural,
     size,
 )
-from perdure.errors import BadSetting, ForeignFormat, PerdureError, SessionNotFound
+from perdure.errors import BadSetting, ForeignFormat, PerdureError
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
@@ -79,8 +79,7 @@ def import_logs(
     import anyio
 
     from perdure.adapters.journal.search import StoreArchive
-    from perdure.adapters.logs import find_logs
-    from perdure.cli.opened import client_logs
+    from perdure.cli.opened import client_logs, named_logs
     from perdure.wiring.imports import LogImports
 
     config = configured()
@@ -91,14 +90,12 @@ def import_logs(
         return
     if name is not None or which is not None:
         raise BadSetting(f"{'--session' if name is None else '--as'} is about one log: name one file")
-    found = find_logs(files) if files else client_logs()
+    found = named_logs(files) if files else client_logs()
     if not (files or yes or json) and sys.stdin.isatty():
         sys.stderr.write("Import them? They are only read. [Y/n] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
             raise typer.Exit(EXIT_OK)
-    if not found.files and not found.refused:
-        raise SessionNotFound(f"{', '.join(map(str, files or ()))}: there are no logs in it (*.jsonl, *.json, *.traj)")
     outcomes: Counter[str] = Counter()
     for refused in found.refused:
         outcomes["skipped"] += 1

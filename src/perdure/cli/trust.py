@@ -12,7 +12,7 @@ import typer
 
 from perdure.cli.arguments import Json, examples, family, home
 from perdure.cli.output import EXIT_NOT_FOUND, EXIT_OK, clean, note, out, out_json, table
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config, UnapprovedFile
@@ -43,7 +43,7 @@ def trust(
     elif remove:
         code = _remove(place, is_json=json)
     elif not place.is_dir():
-        raise BadSetting(f"{place}: no such folder")
+        raise SessionNotFound(f"{place}: no such folder")
     else:
         code = _trust(place, is_json=json)
     raise typer.Exit(code)

@@ -24,7 +24,6 @@ from perdure.cli.output import (
     usd,
 )
 from perdure.cli.replay import show_facts
-from perdure.errors import SessionNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,15 +60,12 @@ def verdict(
     calls cost with Perdure and what if nothing ever left the context, what compactions kept, and what can be found.
     Nothing is written, no model is called, and nothing leaves this machine.
     """
-    from perdure.adapters.logs import find_logs
-    from perdure.cli.opened import client_logs
+    from perdure.cli.opened import client_logs, named_logs
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.verdict import replay_sample, survey_logs, verdict_of_sample
 
     config = configured(sets or ())
-    logs = find_logs(files) if files else client_logs()
-    if not logs.files:
-        raise SessionNotFound(f"{', '.join(map(str, files or ()))}: there are no logs in it (*.jsonl, *.json, *.traj)")
+    logs = named_logs(files) if files else client_logs()
     options, progress, began = (
         ReplayOptions(settings=config.settings, models=config.models),
         Progress(),

@@ -301,7 +301,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     bad = tmp_path / "bad.jsonl"
     bad.write_text("nothing")
     for arguments, code in [
-        ((str(tmp_path / "none.jsonl"),), 1),
+        ((str(tmp_path / "none.jsonl"),), 3),
         ((str(bad),), 1),
         ((str(bad), "--gate", "facts"), 2),
         ((str(bad), "--budget", "much"), 2),

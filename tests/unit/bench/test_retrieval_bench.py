@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, ForeignFormat
 from perdure.lab.bench import retrieval
 
 pytestmark = pytest.mark.unit
@@ -62,7 +62,7 @@ def test_other_names_of_fields_and_numbers_as_ids_are_taken(tmp_path: Path) -> N
     ],
 )
 def test_a_file_in_another_form_is_one_line_that_says_so(tmp_path: Path, value: Any, text: str) -> None:
-    with pytest.raises(BadSetting, match=text) as caught:
+    with pytest.raises(ForeignFormat, match=text) as caught:
         retrieval.read(written(tmp_path / "q.json", value))
     assert "\n" not in str(caught.value)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 
+from perdure.adapters.logs import read_log
 from perdure.compaction.ledger import compact_messages as engine_ledger
 from perdure.errors import BadSetting, PerdureError
 from perdure.lab.bench.baselines import BASELINES, Strategy, keep_last
@@ -168,7 +169,7 @@ class _FidelityRun:
 
     def file(self, path: Path) -> None:
         try:
-            data = path.read_bytes()
+            data = read_log(path)[0]
             recordings = read_recordings(data, path.name)
         except OSError as e:
             self.skipped.append((str(path), f"can't be read: {e.strerror or e}"))

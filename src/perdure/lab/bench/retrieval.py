@@ -15,7 +15,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.errors import BadSetting
+from perdure.adapters.logs import read_log
+from perdure.errors import BadSetting, ForeignFormat
 from perdure.memory.files import TYPES, Topic
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
 from perdure.text.scoring import IndexField, TextIndex, widen_terms
@@ -94,15 +95,12 @@ class Corpus:
 
 
 def read(path: Path) -> Corpus:
-    """The corpus in a file. Raises `BadSetting` with one line that says what is wrong where."""
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise BadSetting(f"{path}: {e.strerror or e}: name a file of questions (docs/how/retrieval.md)") from None
+    """The corpus in a file. Raises `ForeignFormat` with one line of what is wrong where, or what `read_log` raises."""
+    data = read_log(path)[0]
     try:
         file = msgspec.json.decode(_plain(data), type=_CorpusFile, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise BadSetting(f"{path}: {e}: see docs/how/retrieval.md for the form") from None
+        raise ForeignFormat(f"{path}: {e}: see docs/how/retrieval.md for the form") from None
     return checked_corpus(file, path)
 
 
@@ -137,7 +135,7 @@ def checked_corpus(file: _CorpusFile, path: Path) -> Corpus:
     ids = {item.id for item in file.corpus}
     if len(ids) != len(file.corpus):
         twice = next(item.id for n, item in enumerate(file.corpus) if item.id in {i.id for i in file.corpus[:n]})
-        raise BadSetting(f"{path}: two items have the id {twice!r}: ids have to be unique in a file")
+        raise ForeignFormat(f"{path}: two items have the id {twice!r}: ids have to be unique in a file")
     known = []
     for number, question in enumerate(file.queries, 1):
         evidence = tuple(dict.fromkeys(one for one in question.evidence if one in ids))
@@ -145,7 +143,7 @@ def checked_corpus(file: _CorpusFile, path: Path) -> Corpus:
             identity = question.id or str(number)
             known.append(msgspec.structs.replace(question, evidence=evidence, id=identity))
     if not known:
-        raise BadSetting(f"{path}: no question has evidence in the corpus: see docs/how/retrieval.md for the form")
+        raise ForeignFormat(f"{path}: no question has evidence in the corpus: see docs/how/retrieval.md for the form")
     return Corpus(file.kind or _kind(file.corpus), file.corpus, tuple(known))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from perdure.adapters.logs import read_log
 from perdure.errors import PerdureError
 from perdure.lab.bench.fidelity import OnProgress
 from perdure.lab.bench.probe import command_of, edited_paths, read_path
@@ -161,7 +162,7 @@ def measure(files: Sequence[Path], *, calls: int = CALLS, on_progress: OnProgres
     for done, path in enumerate(files, 1):
         recordings: Sequence[Recording] = ()
         try:
-            recordings = read_recordings(path.read_bytes(), path.name)
+            recordings = read_recordings(read_log(path)[0], path.name)
         except OSError as e:
             skipped.append((str(path), f"can't be read: {e.strerror or e}"))
         except PerdureError as e:
