@@ -144,6 +144,50 @@ class SyncSession(Blocking[SessionFace]):
         )
 
     @classmethod
+    def named(
+        cls,
+        name: str,
+        project: str | Path = ".",
+        *,
+        owner: str = "",
+        home: str | Path | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
+        services: Services | None = None,
+    ) -> SyncSession:
+        """The session of a conversation that has a name elsewhere: gone on with, or begun where there is none yet.
+
+        Args:
+            name: any text, such as `ann@example.org`. The same name is always the same session, and two names never
+                are; one that can't be an id is the session's title.
+            project: the folder that the conversation is about, when it is begun.
+            owner: whose name it is, where several people choose names; one's is never another's.
+            home: where sessions are kept; by default where the `perdure` command keeps them.
+            settings: as for `create`.
+            services: as for `create`.
+
+        Returns:
+            The session; `with` closes it.
+
+        Raises:
+            SessionBusy: another process, or another part of this one, has it open.
+            JournalError: it can't be read, or the disk refuses.
+
+        Example:
+            for _ in range(2):
+                with Session.named("ann@example.org", home="home") as session:
+                    session.append("Hello")
+            assert len(session.view.items) == 2
+        """
+        return cls(
+            *opened(
+                "Session.named",
+                lambda: as_coroutine(
+                    SessionFace.named(name, project, owner=owner, home=home, settings=settings, services=services)
+                ),
+            )
+        )
+
+    @classmethod
     def in_memory(
         cls,
         *,

@@ -149,10 +149,14 @@ def test_session_ids_are_plain_names(tmp_path: Path, session: str) -> None:
 
 def test_what_others_call_a_conversation_becomes_an_id(tmp_path: Path) -> None:
     """LIB-4: the name itself where that can be; nothing that looks alike becomes one, and owners have their own."""
-    assert id_for("run-7_b") == "run-7_b"
-    names = ["a/b", "a:b", "ann@example.org", "_a", "-", "memory", "日本", "x" * 200, "", "\ud800"]
-    ids = [*map(id_for, names), id_for("a/b", owner="ann"), id_for("run-7_b", owner="ann"), "a-b"]
-    assert len({*ids}) == len(ids) and ids[0].startswith("a-b-")
+    for plain in ("run-7_b", "550e8400-e29b-41d4-a716-446655440000", "0" * 24, "langchain-" + "a" * 32):
+        assert id_for(plain) == plain
+    names = ["a/b", "a:b", "A-B", "a-B", "ann@example.org", "_a", "-", "memory", "日本", "x" * 200, "", "?", "\ud800"]
+    names += ["\ud801", "a" * 50 + "/", "a" * 51 + "/", "a\n", "a\0b", "../a", '["a", "b"]', *map(id_for, names)]
+    owned = [("a/b", "ann"), ("run-7_b", "ann"), ("c", "a b"), ("b c", "a"), ("", "a b c"), ("a b c", "")]
+    ids = [*map(id_for, names), *(id_for(name, owner=owner) for name, owner in owned), "a-b"]
+    assert len({one.casefold() for one in ids}) == len(ids) and ids[0].startswith("a-b-")
+    assert id_for("ann@example.org").startswith("ann-example-org-")
     for identity in ids:
         made(tmp_path, identity)
 

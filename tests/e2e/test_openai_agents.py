@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.errors import JournalError
+from perdure.errors import BadSetting
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, Statistics, UpstreamError, say, tool_use
 
 pytest.importorskip("agents")
@@ -196,8 +196,12 @@ async def test_the_name_of_a_conversation_is_no_path(tmp_path: Path) -> None:
     async with memory_of(tmp_path) as memory:
         await memory.add_items([{"role": "user", "content": "secret"}])
     (journal,) = (tmp_path / "home").rglob("journal.jsonl")
-    for name in (str(journal.parent), str(journal), "../conversation-1", "", "conversation"):
-        with suppress(JournalError):
+    for name in (str(journal.parent), str(journal), "../conversation-1", "conversation", "Conversation-1", "ann@x.org"):
+        for times in (0, 1):
             async with PerdureSession(name, tmp_path, home=tmp_path / "home") as memory:
-                assert name == "conversation" and await memory.get_items() == []
-    assert {one.parent.name for one in (tmp_path / "home").rglob("journal.jsonl")} == {"conversation", "conversation-1"}
+                said = await memory.get_items()
+                assert len(said) == times and "secret" not in str(said) and str(said).count(f"'{name}'") == times
+                await memory.add_items([] if said else [{"role": "user", "content": name}])
+    with pytest.raises(BadSetting, match="is empty"):
+        await PerdureSession("", tmp_path, home=tmp_path / "home").__aenter__()
+    assert len([*(tmp_path / "home").rglob("journal.jsonl")]) == 7 == len([*journal.parents[1].glob("*/journal.jsonl")])

@@ -64,8 +64,8 @@ def functions() -> Iterator[tuple[str, Any]]:
 
 FUNCTIONS = dict(functions())
 METHODS = {
-    "Session": "append close compact context_usage create follow in_memory messages open open_calls pin prepare rebase "
-    "recall refused rewind run search set_prefix shown undo_compaction undo_rewind unpin",
+    "Session": "append close compact context_usage create follow in_memory messages named open open_calls pin prepare "
+    "rebase recall refused rewind run search set_prefix shown undo_compaction undo_rewind unpin",
     "Agent": "allow close create interrupt rewind run undo_rewind",
 }
 # What is told in a sentence: a step on the way, which the face doesn't ask for.

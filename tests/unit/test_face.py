@@ -859,3 +859,88 @@ def test_scripted_tool_calls_in_either_protocol_and_again_when_resumed(tmp_path:
                     assert has_calls == (protocol == "openai")
 
     anyio.run(body)
+
+
+@pytest.mark.parametrize("name", ["ann@example.org", "conversation-1", "Ann", "../../etc/passwd", "日本語", "\ud800"])
+def test_any_name_of_a_conversation_has_one_session(name: str, tmp_path: Path) -> None:
+    """LIB-4: begun once and gone on with, from any folder and by either face; the name is what listings show."""
+
+    async def main() -> str:
+        async with Session.named(name, tmp_path / "app", home=tmp_path / "home") as session:
+            await session.append("The number is 7.")
+            return session.id
+
+    identity = anyio.run(main)
+    with perdure.sync.Session.named(name, tmp_path / "elsewhere", home=tmp_path / "home") as session:
+        assert session.id == identity and len(session.view.items) == 1
+        shown = name if name.isprintable() else ascii(name)
+        assert session.view.state.title.title == (None if name == identity else shown)
+    with perdure.sync.Session.named(f"{name} ", home=tmp_path / "home") as other:
+        assert other.id != identity and not other.view.items
+    with perdure.sync.Session.named(name, owner="bob", home=tmp_path / "home") as theirs:
+        assert theirs.id != identity and not theirs.view.items
+    assert len(list((tmp_path / "home").rglob("journal.jsonl"))) == 3
+
+
+def test_a_name_is_no_part_of_an_id_and_no_path(tmp_path: Path) -> None:
+    """LIB-4: sessions that `open` would find by less than their id, or by a path, are somebody else's."""
+    home = tmp_path / "home"
+    with perdure.sync.Session.create(tmp_path, home=home, id="session-run-10") as there:
+        there.append("Somebody else's words.")
+    (folder,) = home.rglob("session-run-10")
+    for name in ("run-10", "run", "session-run-1", "SESSION-RUN-10", str(folder)):
+        with perdure.sync.Session.named(name, tmp_path, home=home) as session:
+            assert not session.view.items, name
+
+
+def test_the_same_id_in_several_projects_is_the_projects_own(tmp_path: Path) -> None:
+    """LIB-4: where a program has given the id twice by itself; from a third folder it can't be told which is meant."""
+    home = tmp_path / "home"
+    for project in ("one", "two"):
+        perdure.sync.Session.create(tmp_path / project, home=home, id="talk").close()
+    for project in ("one", "two"):
+        with perdure.sync.Session.named("talk", tmp_path / project, home=home) as session:
+            assert str(session._inner.ports.journal.header.project).endswith(project)
+    with pytest.raises(SessionNotFound, match="'talk' names 2 sessions"):
+        perdure.sync.Session.named("talk", tmp_path / "three", home=home)
+
+
+def test_a_named_session_is_busy_while_somebody_writes_it(tmp_path: Path) -> None:
+    """LIB-4, ENG-4: of those who begin it at once one has it, and the others are told, as of any session."""
+
+    async def main() -> list[str]:
+        said = []
+
+        async def begin() -> None:
+            try:
+                async with Session.named("a b", tmp_path, home=tmp_path / "home") as session:
+                    await session.append("Hello")
+                    await anyio.sleep(0.2)
+                    said.append("ok")
+            except SessionBusy:
+                said.append("busy")
+
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(begin)
+        return said
+
+    assert sorted(anyio.run(main)) == ["busy", "busy", "busy", "ok"]
+    with perdure.sync.Session.named("a b", home=tmp_path / "home") as session:
+        assert len(session.view.items) == 1 and session.view.state.title.title == "a b"
+
+
+def test_a_title_that_a_person_gave_stays(tmp_path: Path) -> None:
+    """LIB-4: the name is shown only where nothing else is, also where a crash came before it was kept."""
+    from perdure.adapters.journal.store import id_for
+    from perdure.transcript.records import Titled
+
+    perdure.sync.Session.create(tmp_path, home=tmp_path / "home", id=id_for("a b")).close()
+
+    async def main(title: str | None) -> str | None:
+        async with Session.named("a b", tmp_path, home=tmp_path / "home") as session:
+            if title is not None:
+                await session.record(Titled(title=title))
+            return session.view.state.title.title
+
+    assert [anyio.run(main, one) for one in (None, "Mine", None)] == ["a b", "Mine", "Mine"]

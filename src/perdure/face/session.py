@@ -192,6 +192,50 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         return Opening("Session.open(…)", partial(_opened, make))
 
     @classmethod
+    def named(
+        cls,
+        name: str,
+        project: str | Path = ".",
+        *,
+        owner: str = "",
+        home: str | Path | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
+        services: Services | None = None,
+    ) -> Opening[Session]:
+        """The session of a conversation that has a name elsewhere: gone on with, or begun where there is none yet.
+
+        Args:
+            name: any text, such as `ann@example.org`. The same name is always the same session, and two names never
+                are; one that can't be an id is the session's title.
+            project: the folder that the conversation is about, when it is begun.
+            owner: whose name it is, where several people choose names; one's is never another's.
+            home: where sessions are kept; by default where the `perdure` command keeps them.
+            settings: as for `create`.
+            services: as for `create`.
+
+        Returns:
+            The session, to be awaited or entered with `async with`.
+
+        Raises:
+            SessionBusy: another process, or another part of this one, has it open.
+            JournalError: it can't be read, or the disk refuses.
+
+        Example:
+            for _ in range(2):
+                async with Session.named("ann@example.org", home="home") as session:
+                    await session.append("Hello")
+            assert len(session.view.items) == 2
+        """
+        from perdure.wiring.sessions import named_session
+
+        parts, called, whose = options_of(cls, settings, services), _text(name, "name"), _text(owner, "owner")
+        if not called:  # else all conversations whose names were lost would be one
+            raise BadSetting("name: the name of a conversation is empty; for a session without one, take create")
+        folder = path_of(project, "project")
+        make = partial(named_session, home_path(home), called, project=folder, owner=whose, parts=parts)
+        return Opening("Session.named(…)", partial(_opened, make))
+
+    @classmethod
     def in_memory(
         cls,
         *,

@@ -31,6 +31,7 @@ from claude_agent_sdk import (
 
 from perdure import prompts
 from perdure.adapters.journal.store import SessionStore as Sessions
+from perdure.adapters.journal.store import id_for
 from perdure.adapters.transcripts import Entry, TranscriptFolder
 from perdure.compaction.logged import record_of
 from perdure.compaction.parts import PARTS, fitted_parts
@@ -133,7 +134,7 @@ class PerdureSessionStore:
     def _delete(self, key: SessionKey) -> None:
         if not key.get("subpath"):
             sessions = Sessions(self.home)
-            followed = [one for one in sessions.directories() if one.name == key["session_id"]]
+            followed = [one for one in sessions.directories() if one.name == id_for(key["session_id"])]
             if len(followed) == 1:  # not by `delete` of a name, which may be a part of another's, or a path
                 sessions.delete(followed[0])
         self._folder.delete(_parts(key))
@@ -239,16 +240,11 @@ class PerdureMemory:
             if not self._id:
                 raise SessionNotFound("no conversation has begun: give this memory's options to query or a client")
             if self._session is None:
-                self._session = await self._opened()
+                self._session = await Session.named(
+                    self._id, self.project, home=self.store.home, settings=self._settings
+                )
             await self._follow(self._session)
             yield self._session
-
-    async def _opened(self) -> Session:
-        named: dict[str, Any] = {"home": self.store.home, "settings": self._settings}
-        try:
-            return await Session.open(self._id, **named)
-        except SessionNotFound:
-            return await Session.create(self.project, id=self._id, **named)
 
     async def _follow(self, session: Session) -> None:
         """Say what came to the transcript since it was read last."""

@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from agent.context_engine import ContextEngine
 
-from perdure.adapters.journal.store import id_for
 from perdure.context.models import model_spec
 from perdure.context.policy import thresholds
-from perdure.errors import PerdureError, SessionBusy, SessionNotFound
+from perdure.errors import PerdureError, SessionBusy
 from perdure.face.session import settings_of
 from perdure.settings import Settings
 from perdure.sync import Session, recall_tool
@@ -183,18 +182,15 @@ class PerdureContextEngine(ContextEngine):  # type: ignore[misc]  # its package 
         return self._session
 
     def _opened(self) -> Session:
-        identity = id_for(self._id) if self._id else None
         settings = replace(self._settings, window_tokens=self._settings.window_tokens or self.context_length or None)
+        project = self._project or os.environ.get("TERMINAL_CWD") or "."
+        if not self._id:
+            return Session.create(project, home=self._home, settings=settings)
         try:
-            if identity is not None:
-                return Session.open(identity, home=self._home, settings=settings)
-        except SessionNotFound:
-            pass
+            return Session.named(self._id, project, home=self._home, settings=settings)
         except SessionBusy as e:
             _LOG.warning("hermes-agent: %s; what leaves this conversation is kept in memory alone", e)
             return Session.in_memory(settings=settings)
-        project = self._project or os.environ.get("TERMINAL_CWD") or "."
-        return Session.create(project, home=self._home, id=identity, settings=settings)
 
     # --- recall -------------------------------------------------------------------------------------------------------
 

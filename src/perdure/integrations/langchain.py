@@ -48,7 +48,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from perdure.engine.follow import ShownHistory, ShownMessage
-from perdure.errors import PromptTooLong, SessionNotFound
+from perdure.errors import PromptTooLong
 from perdure.settings import Settings
 from perdure.sync import Session, recall_tool
 from perdure.transcript.messages import Usage
@@ -233,12 +233,10 @@ class _OpenSessions:
         """The session of this id, opened or made, which nobody closes meanwhile."""
         with self._lock:
             if id not in self._open:
-                try:
-                    self._open[id] = Session.open(id, home=self._home, settings=self._settings)
-                except SessionNotFound:
-                    made = Session.create(self._project, home=self._home, id=id, settings=self._settings)
-                    made.set_prefix(tools=[recall_tool] if self._recall else [])  # until all of them are known
-                    self._open[id] = made
+                session = Session.named(id, self._project, home=self._home, settings=self._settings)
+                if session.view.front is None:
+                    session.set_prefix(tools=[recall_tool] if self._recall else [])  # until all of them are known
+                self._open[id] = session
             self._open.move_to_end(id)
             self._users[id] += 1
             session = self._open[id]

@@ -20,10 +20,9 @@ from typing import Any, Final
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
-from perdure.adapters.journal.store import id_for
 from perdure.context.replies import WireProtocol
 from perdure.engine.tools import recall_tool
-from perdure.errors import PerdureError, RecordRefused, SessionNotFound
+from perdure.errors import PerdureError, RecordRefused
 from perdure.face.session import Session, path_of, settings_of
 from perdure.settings import Settings
 from perdure.transcript.history import chain, chain_seed
@@ -44,7 +43,7 @@ _CALLS: Final[dict[str, tuple[str, WireProtocol, str]]] = {
 class _FollowedConversation:
     """A conversation, its session, and by what the next request of it is known."""
 
-    key: str
+    key: tuple[str, str]  # whose it is, and its name, or its session's id
     is_named: bool
     session: Session
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -79,7 +78,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         super().__init__()
         self._project, self._home, self._settings = path_of(project, "project"), home, settings_of(settings)
         self._opening = asyncio.Lock()
-        self._open: OrderedDict[str, _FollowedConversation] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], _FollowedConversation] = OrderedDict()
         self._heads: dict[bytes, _FollowedConversation] = {}  # those without a name, by where a next request may go on
         self._calls: OrderedDict[str, _FollowedConversation] = OrderedDict()  # that wait for their answers
 
@@ -105,7 +104,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         Example:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": await hook.recall(id, arguments)})
         """
-        known = self._open.get(id_for(session_id))
+        known = self._open.get(("", session_id))
         if known is None:
             return f"recall failed: nothing was asked under the litellm_session_id {session_id!r:.80} yet"
         try:
@@ -206,31 +205,30 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         self, kwargs: Mapping[str, Any], owner: str, links: Sequence[bytes]
     ) -> _FollowedConversation:
         """The conversation that a request belongs to, opened or begun."""
-        named = kwargs.get("litellm_session_id")
-        key = id_for(str(named), owner=owner) if named else ""
+        name = str(kwargs.get("litellm_session_id") or "")
         async with self._opening:
-            known = self._open.get(key) if key else next(filter(None, map(self._heads.get, reversed(links))), None)
+            if name:
+                known = self._open.get((owner, name))
+            else:
+                known = next(filter(None, map(self._heads.get, reversed(links))), None)
             if known is None:
-                session = await self._session(str(kwargs.get("model") or ""), key)
-                known = _FollowedConversation(key or session.id, bool(key), session)
+                session = await self._session(str(kwargs.get("model") or ""), name, owner)
+                known = _FollowedConversation((owner, name or session.id), bool(name), session)
                 self._open[known.key] = known
             self._open.move_to_end(known.key)
             if len(self._open) > _MOST_OPEN:
                 await self._let_go(next(iter(self._open)))
             return known
 
-    async def _session(self, model: str, identity: str) -> Session:
+    async def _session(self, model: str, name: str, owner: str) -> Session:
         settings = self._settings
         if not settings.window_tokens:
             settings = replace(settings, window_tokens=_window(model))
-        if identity:
-            try:
-                return await Session.open(identity, home=self._home, settings=settings)
-            except SessionNotFound:
-                pass
-        return await Session.create(self._project, home=self._home, id=identity or None, settings=settings)
+        if not name:
+            return await Session.create(self._project, home=self._home, settings=settings)
+        return await Session.named(name, self._project, owner=owner, home=self._home, settings=settings)
 
-    async def _let_go(self, key: str) -> None:
+    async def _let_go(self, key: tuple[str, str]) -> None:
         known = self._open.pop(key)
         async with known.lock:
             for link in (known.head, known.shown):

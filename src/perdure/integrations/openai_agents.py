@@ -23,9 +23,7 @@ from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
 
 from agents import FunctionTool, RunConfig
-from perdure.adapters.journal.store import checked_id
 from perdure.engine.tools import recall_tool
-from perdure.errors import SessionNotFound
 from perdure.face.session import Session
 from perdure.settings import Settings
 from perdure.transcript.messages import Usage
@@ -37,7 +35,7 @@ class PerdureSession:
     Enter it with `async with`, which opens the session on disk, or goes on with it; one run at a time may use it.
 
     Args:
-        session_id: the conversation's name.
+        session_id: the conversation's name, any text.
         project: the folder that the conversation is about.
         home: where sessions are kept; by default where the `perdure` command keeps them.
         settings: `Settings`, or an object with some of them, such as `{"window_tokens": 60_000}`.
@@ -79,11 +77,7 @@ class PerdureSession:
         )
 
     async def __aenter__(self) -> PerdureSession:
-        named = checked_id(self.session_id)
-        try:
-            opened = await Session.open(named, home=self._home, settings=self._settings)
-        except SessionNotFound:
-            opened = await Session.create(self._project, home=self._home, id=named, settings=self._settings)
+        opened = await Session.named(self.session_id, self._project, home=self._home, settings=self._settings)
         self._opened = opened
         if opened.view.items:  # what the model would see is the history from now on
             self._items = (await opened.shown("responses", asking=False)).data

@@ -16,7 +16,15 @@ import anyio.to_thread
 
 from perdure.adapters.config import home_of
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.store import FileCalibrations, SessionFiles, SessionStore, fork, open_subagent, secret_key
+from perdure.adapters.journal.store import (
+    FileCalibrations,
+    SessionFiles,
+    SessionStore,
+    fork,
+    id_for,
+    open_subagent,
+    secret_key,
+)
 from perdure.adapters.machine.repositories import git_root, memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
@@ -38,15 +46,18 @@ from perdure.engine.notes import SessionNotes, offer_notes
 from perdure.engine.remember import MemoryAccess, UserMemoryRequests, memory_access
 from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
+from perdure.errors import JournalError
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
-from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories
+from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, name_for_people
 from perdure.memory.scope import MAIN_AGENT, Work
 from perdure.ports.session import Archive, NotesFile, Sink
 from perdure.settings import Settings
-from perdure.transcript.records import Repaired
+from perdure.transcript.records import Repaired, Titled
 from perdure.wiring.memories import guarded_memory
 from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
+
+_TITLE_CHARS = 200
 
 
 async def create_session(
@@ -106,6 +117,33 @@ async def offered_session(session: LiveSession) -> LiveSession:
     except BaseException:
         await session.close()
         raise
+    return session
+
+
+async def named_session(
+    home: Path, name: str, *, project: str | Path, owner: str = "", parts: SessionOptions | None = None
+) -> LiveSession:
+    """The session of a conversation that somebody else named, which is begun where there is none (LIB-4).
+
+    A name that can't be an id is kept as the session's title.
+    """
+    identity = id_for(name, owner=owner)
+    find = partial(SessionStore(home).found, identity, project=project)
+    if (there := await anyio.to_thread.run_sync(find)) is not None:
+        session = await open_session(home, there, parts=parts)
+    else:
+        try:
+            session = await create_session(home, project=project, session=identity, parts=parts)
+        except JournalError:
+            if (there := await anyio.to_thread.run_sync(find)) is None:
+                raise
+            session = await open_session(home, there, parts=parts)  # another process was faster
+    if identity != name and session.view.state.title.title is None:
+        try:
+            await session.record(Titled(title=name_for_people(name, limit=_TITLE_CHARS)))
+        except BaseException:
+            await session.close()
+            raise
     return session
 
 

@@ -202,7 +202,10 @@ GATEWAY = "gateway"
 TENANTS = "tenants"
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")  # upper case isn't told apart everywhere
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_DIGEST_CHARS = 20
+_WITH_DIGEST = re.compile(rf"(?:.*-)?[0-9a-f]{{{_DIGEST_CHARS}}}")
 _SHOWN = 5
 _SHORT_CHARS = 6
 ID_PREFIX = "session-"  # how the ids that we make begin
@@ -359,6 +362,18 @@ class SessionStore:
             return directory.resolve()
         return self.named(text)
 
+    def found(self, session: str, *, project: str | Path) -> Path | None:
+        """The directory of the session of exactly this id: of a project, else of any other; None where there is none.
+
+        Raises:
+            SessionNotFound: Several other projects have one.
+        """
+        own = self.directory(session, project=project)
+        if (own / JOURNAL).is_file():
+            return own
+        others = [one for folder in folders_in(self._projects) if ((one := folder / session) / JOURNAL).is_file()]
+        return self._the_only(session, others) if others else None
+
     def named(self, text: str, *, project: str | Path | None = None) -> Path:
         """The directory of the session that an id or a part of one names: of any project, or of the one given.
 
@@ -375,11 +390,14 @@ class SessionStore:
             case []:
                 raise SessionNotFound(f"no session {text!r} under {self._projects}: `{self._listing()}` lists them")
             case several:
-                shown = ", ".join(f"{d.parent.name}/{d.name}" for d in several[:_SHOWN])
-                more = f" and {len(several) - _SHOWN} more" if len(several) > _SHOWN else ""
-                raise SessionNotFound(
-                    f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
-                )
+                return self._the_only(text, several)
+
+    def _the_only(self, text: str, found: Sequence[Path]) -> Path:
+        if len(found) == 1:
+            return found[0]
+        shown = ", ".join(f"{d.parent.name}/{d.name}" for d in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise SessionNotFound(f"{text!r} names {len(found)} sessions: {shown}{more}; give more of the id, or a path")
 
     def _listing(self) -> str:
         """The command that lists what is kept here, which for a program's own home isn't where the command looks."""
@@ -430,15 +448,17 @@ class SessionStore:
 
 
 def id_for(name: str, *, owner: str = "") -> str:
-    """The id of the session of a conversation that somebody else named: the name itself, where it can be one.
+    """The id of the session of a conversation that somebody else named (LIB-4).
 
-    Any other gets a digest, which tells it from those that look alike, such as `a/b` from `a-b`, and from the same name
-    of another `owner`.
+    A name of lower-case letters, digits, `-` and `_` is the id itself. Any other gets a digest, which tells it from
+    those that look alike, such as `a/b` from `a-b`, and from the same name of another `owner`; so does one that looks
+    as if it had a digest. Two names never have the same id.
     """
-    if not owner and _is_session(name):
+    is_plain = _PLAIN_NAME.fullmatch(name) and name not in _NOT_SESSIONS and not _WITH_DIGEST.fullmatch(name)
+    if is_plain and not owner:
         return name
-    shown = _NOT_IN_IDS.sub("-", name).strip("-_")[:40]
-    return f"{shown}-{hashlib.sha256(f'{owner} {name}'.encode('utf-8', 'replace')).hexdigest()[:12]}".strip("-")
+    digest = hashlib.sha256(json.dumps([owner, name]).encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{_NOT_IN_NAMES.sub('-', name.lower())[:40].strip('-')}-{digest}".strip("-")
 
 
 def homes_of(home: Path) -> list[Path]:
