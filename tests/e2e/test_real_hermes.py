@@ -213,8 +213,9 @@ for offers in (True, False):
     one = engine()
     if offers:
         one.get_tool_schemas()
-    one.on_session_start(f"offers-{offers}")
-    print(f"perdure recall offers-{offers}" in str(one.compress(talk(30))))
+    name = "offers" if offers else "offers-nothing"
+    one.on_session_start(name)
+    print(f"perdure recall {name} " in str(one.compress(talk(30))))
 """,
     )
     assert told[-2:] == ["False", "True"]
