@@ -18,7 +18,7 @@ import pytest
 from bench.clients import CLIENTS, Worker, folder_of, gateway, is_installed
 from tests.commands import command
 
-from perdure.plugin.build import SELECTOR
+from perdure.plugin.build import SELECTOR, build_plugin
 from perdure.testing import FakeServer
 
 CLAUDE_CODE = next(client for client in CLIENTS if client.name == "claude-code")
@@ -355,3 +355,77 @@ def test_claude_code_asks_the_gateway_that_it_was_set_up_for(tmp_path: Path) -> 
             check=True,
         )
     assert "I am done" in json.loads(done.stdout)["result"] and worker.statistics.answered
+
+
+def mentions(folder: Path) -> set[str]:
+    """The files of a client that say something of us."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        path.name for path in files if "perdure" in str(path.relative_to(folder)) or b"perdure" in path.read_bytes()
+    }
+
+
+@pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
+@pytest.mark.parametrize("is_edited", [False, True], ids=["untouched", "edited"])
+def test_claude_code_was_uninstalled_before_the_plugin(tmp_path: Path, is_edited: bool) -> None:
+    """PLG-1: what its commands wrote is taken out without it."""
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    before = '{"model": "opus",\n   "env": {}}'
+    settings.write_text(before)
+    program = folder_of(CLAUDE_CODE) / "node_modules/.bin/claude"
+    assert setup(tmp_path, "claude-code", program=program)[0] == 0 and mentions(tmp_path / ".claude/plugins")
+    if is_edited:
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"theme": "dark"}))
+    code, said, wrong = setup(tmp_path, "claude-code", "--remove")
+    assert code == 0 and "no longer set up" in said and "taken out without it" in wrong
+    if is_edited:
+        assert json.loads(settings.read_text()) == {"model": "opus", "env": {}, "theme": "dark"}
+    else:
+        assert settings.read_text() == before
+    assert not mentions(tmp_path / ".claude/plugins") and not mentions(tmp_path / ".perdure")
+    done = subprocess.run(
+        [str(program), "plugin", "list", "--json"], env=environ(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.skipif(not is_installed(CODEX), reason="not installed: make clients ARGS=codex installs it")
+@pytest.mark.parametrize("is_edited", [False, True], ids=["untouched", "edited"])
+def test_codex_was_uninstalled_before_the_plugin(tmp_path: Path, is_edited: bool) -> None:
+    """PLG-1: the tables that its commands wrote are taken out without it."""
+    config = tmp_path / ".codex/config.toml"
+    config.parent.mkdir()
+    before = '# mine\nmodel = "gpt-5.4" # the best\n\n[tui]\nnotifications = false\n'
+    config.write_text(before)
+    assert setup(tmp_path, "codex", program=folder_of(CODEX) / "node_modules/.bin/codex")[0] == 0
+    if is_edited:
+        config.write_text(config.read_text() + '\n# a server of mine\n[mcp_servers.x]\ncommand = "x"\n')
+    code, said, wrong = setup(tmp_path, "codex", "--remove")
+    assert code == 0 and "no longer set up" in said and "taken out without it" in wrong
+    if is_edited:
+        assert tomllib.loads(config.read_text()) == {**tomllib.loads(before), "mcp_servers": {"x": {"command": "x"}}}
+        assert "# the best" in config.read_text() and "# a server of mine" in config.read_text()
+    else:
+        assert config.read_text() == before
+    assert not mentions(tmp_path / ".codex/plugins") and not mentions(tmp_path / ".perdure")
+
+
+@pytest.mark.skipif(not is_installed(CLAUDE_CODE), reason="not installed: make clients ARGS=claude installs it")
+def test_a_plugin_that_was_installed_by_hand_is_replaced(tmp_path: Path) -> None:
+    """PLG-1: --remove leaves no settings that enable a plugin which is there no more."""
+    program = folder_of(CLAUDE_CODE) / "node_modules/.bin/claude"
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"model": "opus"}')
+    build_plugin(tmp_path / "by-hand")
+    install = [str(program), "plugin", "install", "perdure", "--marketplace", str(tmp_path / "by-hand")]
+    subprocess.run(install, env=environ(tmp_path), capture_output=True, check=True)
+    code, _, wrong = setup(tmp_path, "claude-code", program=program)
+    assert code == 0 and "installed by hand was replaced" in wrong
+    (installed,) = json.loads((tmp_path / ".claude/plugins/known_marketplaces.json").read_text()).values()
+    assert installed["installLocation"] == str(tmp_path / ".perdure/setup/plugin")
+    assert "nothing was changed" in setup(tmp_path, "claude-code", program=program)[1]
+    assert setup(tmp_path, "claude-code", "--remove", program=program)[0] == 0
+    assert "perdure" not in settings.read_text() and json.loads(settings.read_text())["model"] == "opus"
+    assert not mentions(tmp_path / ".claude/plugins")

@@ -15,7 +15,15 @@ from perdure.adapters.logs import places_of_clients
 from perdure.adapters.machine.clients import claude_folder
 from perdure.errors import BadSetting, PerdureError
 from perdure.plugin import setup as client_setup
-from perdure.plugin.configs import END, codex_with_gateway, codex_without_gateway, json_with, json_without
+from perdure.plugin.configs import (
+    END,
+    codex_with_gateway,
+    codex_without_gateway,
+    codex_without_plugin,
+    json_dropped,
+    json_with,
+    json_without,
+)
 from perdure.plugin.setup import CLIENTS, ClientSetup
 
 URL = "http://127.0.0.1:8787"
@@ -219,3 +227,56 @@ def test_a_client_is_set_up_where_its_logs_and_settings_are_read(
     assert found == {"Claude Code": claude / "projects", "Codex": codex / "sessions"}
     assert CLIENTS["claude-code"].config(environ) == claude / "settings.json"
     assert CLIENTS["opencode"].config(environ).is_relative_to(tmp_path)
+
+
+PLUGIN = """
+[marketplaces.perdure]
+source = "/x"
+
+[plugins."perdure@perdure"]
+enabled = true
+# a note of mine
+
+[plugins."perdure@perdure".mcp_servers.perdure]
+enabled = false
+"""
+
+
+@pytest.mark.parametrize("name", CODEX)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_codex_loses_its_plugin(name: str, end: str) -> None:
+    """PLG-1: the tables of its commands and those below them; other plugins, comments and formatting stay."""
+    text = f"{CODEX[name]}\n{PLUGIN}\n[plugins.other]\nx = 1\n".replace("\n", end)
+    left = codex_without_plugin(text, "perdure@perdure", "perdure", FILE)
+    assert tomllib.loads(left) == {**tomllib.loads(CODEX[name]), "plugins": {"other": {"x": 1}}}
+    assert "# a note of mine" in left and left.startswith(CODEX[name].replace("\n", end))
+    assert codex_without_plugin(CODEX[name], "perdure@perdure", "perdure", FILE) == CODEX[name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[plugins]\n"perdure@perdure" = { enabled = true }\n',
+        'marketplaces.perdure.source = "/x"\n',
+        'note = """\n[marketplaces.perdure]\nx\n"""\n[marketplaces.perdure]\nsource = "/x"\n',
+        "[plugins",
+    ],
+)
+def test_a_plugin_that_isnt_known_for_ours_isnt_taken_out(text: str) -> None:
+    """PLG-1, CLI-5: a line says what to do."""
+    with pytest.raises(BadSetting, match=r"config: .*(by hand|mend it)"):
+        codex_without_plugin(text, "perdure@perdure", "perdure", FILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"a": {"b": 1, "c": 2}}', {"a": {"c": 2}}),
+        ('{"a": {"b": {"x": [1]}}}', {"a": {}}),
+        ('{"a": [1]}', {"a": [1]}),
+        ("{}", {}),
+    ],
+)
+def test_a_value_is_dropped_whatever_it_is(text: str, left: object) -> None:
+    """PLG-1: and nothing else."""
+    assert json.loads(json_dropped(text, [("a", "b")], FILE)) == left

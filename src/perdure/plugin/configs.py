@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,6 +77,17 @@ def json_without(text: str, values: Mapping[Keys, Any], before: str, where: Path
     return _dumped(whole, text)
 
 
+def json_dropped(text: str, every: Iterable[Keys], where: Path) -> str:
+    """The file without some values, whatever they are; what held them stays, also when it is empty then."""
+    whole = json_object(text, where)
+    found = [(holder, keys[-1]) for keys in every if isinstance(holder := _at(whole, keys[:-1]), dict)]
+    if not any(key in holder for holder, key in found):
+        return text
+    for holder, key in found:
+        holder.pop(key, None)
+    return _dumped(whole, text)
+
+
 def _at(whole: Any, keys: Keys) -> Any:
     for key in keys:
         whole = whole.get(key) if isinstance(whole, dict) else None
@@ -131,6 +142,32 @@ def codex_without_gateway(text: str, url: str, where: Path) -> str:
             f"{where}: ours can't be told from yours any more; take out provider `perdure` by hand, with the comments "
             f"`{BEGIN.partition(' (')[0]}` and `{END}`, then try again; nothing was changed"
         )
+    return left
+
+
+def codex_without_plugin(text: str, plugin: str, marketplace: str, where: Path) -> str:
+    """Codex's configuration without the tables that its plugin commands wrote, and what it noted below them.
+
+    Raises:
+        BadSetting: It is no TOML, or has them in a way that can't be taken out safely.
+    """
+    names = rf'(?:marketplaces\.(?:{marketplace}|"{marketplace}")|plugins\."{plugin}")'
+    ours = re.compile(rf"[ \t]*\[[ \t]*{names}[ \t]*[.\]]")
+    kept, is_ours = [], False
+    for line in text.splitlines(keepends=True):
+        if _TABLE.match(line):
+            is_ours = ours.match(line) is not None
+        if not is_ours or line.lstrip().startswith("#"):  # a comment is somebody's own
+            kept.append(line)
+    left = "".join(kept)
+    wanted = _toml(text, where)
+    for holder, name in (("marketplaces", marketplace), ("plugins", plugin)):
+        if isinstance(wanted.get(holder), dict):
+            wanted[holder].pop(name, None)
+            if not wanted[holder]:
+                del wanted[holder]
+    if _toml(left, where) != wanted:
+        raise BadSetting(f"{where}: the plugin can't be taken out safely; delete its tables by hand, then try again")
     return left
 
 

@@ -32,7 +32,16 @@ from perdure.plugin.build import (
     is_line_command,
     line_command,
 )
-from perdure.plugin.configs import Keys, codex_with_gateway, codex_without_gateway, json_object, json_with, json_without
+from perdure.plugin.configs import (
+    Keys,
+    codex_with_gateway,
+    codex_without_gateway,
+    codex_without_plugin,
+    json_dropped,
+    json_object,
+    json_with,
+    json_without,
+)
 
 How = Literal["plugin", "gateway"]
 _COMMAND_SECONDS = 120
@@ -189,9 +198,9 @@ class ClientSetup:
                     self._receipt.unlink()
                 raise
         else:
-            is_new, notes = self._with_plugin(before)
+            is_new, notes, earlier = self._with_plugin(before, is_known=receipt is not None)
             if receipt is None:
-                self._keep(how, "", before, _read(self.file))
+                self._keep(how, "", earlier, _read(self.file))
         is_changed = receipt is None or is_new or _read(self.file) != before
         return SetupResult(self.kind.name, how, str(self.file), is_changed, notes)
 
@@ -208,15 +217,22 @@ class ClientSetup:
         after = json_with(text, self.kind.gateway(url), self.file)
         return (after if json_object(after, self.file) != json_object(text, self.file) else text).encode()
 
-    def _with_plugin(self, before: bytes | None) -> tuple[bool, tuple[str, ...]]:
-        """Build the plugin and install it by the client's own commands; whether that was needed, and what to tell."""
+    def _with_plugin(self, before: bytes | None, *, is_known: bool) -> tuple[bool, tuple[str, ...], bytes | None]:
+        """Build the plugin and install it by the client's own commands.
+
+        Gives whether that was needed, what to tell, and what the configuration held without any plugin of ours. One
+        that somebody had installed by hand is replaced, as a client has one of a name.
+        """
         is_claude = self.kind.name == "claude-code"
         if is_claude:
             json_object(_text(before, self.file), self.file)  # what is no JSON is refused before anything is done
         is_there = SELECTOR in self._run("plugin", "list", "--json")
-        is_new = bool(build_plugin(self.folder))
+        is_new, notes = bool(build_plugin(self.folder)) or not is_known, tuple[str, ...]()
         if is_there and is_new:
             self._removed()
+            if not is_known:
+                before = _read(self.file)
+                notes = ("the plugin that was installed by hand was replaced; --remove doesn't bring it back",)
         try:
             if is_new or not is_there:
                 for command in self.kind.adds:
@@ -230,14 +246,15 @@ class ClientSetup:
             raise
         is_new = is_new or not is_there
         if not is_claude:
-            return is_new, ("type /hooks in Codex once, and approve the hooks of perdure: it runs none before that",)
+            asks = "type /hooks in Codex once, and approve the hooks of perdure: it runs none before that"
+            return is_new, (*notes, asks), before
         text = _text(_read(self.file), self.file)
         line = json_object(text, self.file).get("statusLine")
         if line is not None and not _is_our_line(line):
-            return is_new, ("your own status line was left as it is",)
+            return is_new, (*notes, "your own status line was left as it is"), before
         if line != _STATUS_LINE:
             _write(self.file, json_with(text, {("statusLine",): _STATUS_LINE}, self.file).encode())
-        return is_new, ()
+        return is_new, notes, before
 
     # --- taking it back -----------------------------------------------------------------------------------------------
 
@@ -255,12 +272,20 @@ class ClientSetup:
         earlier = _text(receipt.before, file)
         if not is_untouched and now is not None and receipt.how == "gateway":
             self._without_gateway(file, _text(now, file), earlier, receipt.url)
+        edited = "the file was edited since: only what the set-up had put there was taken out"
+        notes: tuple[str, ...] = () if is_untouched else (edited,)
         if receipt.how == "plugin":
-            self._removed(is_strict=True)
+            if self._found_program():
+                self._removed(is_strict=True)
+            else:
+                self._taken_out(file)
+                notes += (
+                    f"{self.kind.program} isn't on PATH: what its own commands had written was taken out without it",
+                )
             for left in (self._plugins / "cache" / NAME, self._plugins / "data" / f"{NAME}-{NAME}"):
                 shutil.rmtree(left, ignore_errors=True)
-            if not is_untouched and self.kind.name == "claude-code":
-                text = _text(_read(file), file)
+            if not is_untouched and self.kind.name == "claude-code" and (now := _read(file)) is not None:
+                text = _text(now, file)
                 ours: dict[Keys, Any] = {("enabledPlugins",): {}, ("extraKnownMarketplaces",): {}}  # left by commands
                 line = json_object(text, file).get("statusLine")
                 ours |= {("statusLine",): line} if _is_our_line(line) else {}
@@ -270,7 +295,6 @@ class ClientSetup:
         self._receipt.unlink()
         if not any(self._receipt.parent.glob("*.json")):
             shutil.rmtree(self._receipt.parent, ignore_errors=True)
-        notes = () if is_untouched else ("the file was edited since: only what the set-up had put there was taken out",)
         return SetupResult(self.kind.name, receipt.how, receipt.file, True, notes)
 
     def _without_gateway(self, file: Path, text: str, earlier: str, url: str) -> None:
@@ -308,9 +332,28 @@ class ClientSetup:
                 if is_strict and SELECTOR in self._run("plugin", "list", "--json"):
                     raise
 
+    def _taken_out(self, file: Path) -> None:
+        """Take out what the client's commands wrote when they installed the plugin; for a client that is gone."""
+        lists: dict[Path, tuple[Keys, ...]] = {
+            self._plugins / "installed_plugins.json": (("plugins", SELECTOR),),
+            self._plugins / "known_marketplaces.json": ((NAME,),),
+            file: (("enabledPlugins", SELECTOR), ("extraKnownMarketplaces", NAME)),
+        }
+        after: dict[Path, str] = {}
+        if self.kind.name == "claude-code":
+            there = {path: data for path in lists if (data := _read(path)) is not None}
+            after = {path: json_dropped(_text(data, path), lists[path], path) for path, data in there.items()}
+        elif (data := _read(file)) is not None:
+            after = {file: codex_without_plugin(_text(data, file), SELECTOR, NAME, file)}
+        for path, text in after.items():
+            _write(path, text.encode())
+
+    def _found_program(self) -> str:
+        return self.program or shutil.which(self.kind.program, path=self.environ.get("PATH")) or ""
+
     def _run(self, *arguments: str) -> str:
         """What a command of the client prints."""
-        program = self.program or shutil.which(self.kind.program, path=self.environ.get("PATH")) or ""
+        program = self._found_program()
         if not program:
             raise BadSetting(f"{self.kind.program}: not found on PATH: name it with --program")
         command = [program, *arguments]
