@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.clients import CLIENTS, ClientHome, RealClient, Worker, is_installed
+from bench.clients import CLIENTS, ClientHome, RealClient, Worker, folder_of, is_installed
 
 from perdure.compaction.parts import PART_CHARS
 from perdure.plugin.build import SELECTOR, build_plugin
@@ -169,6 +171,97 @@ def test_codex_gets_the_record_after_its_compaction(tmp_path: Path) -> None:
             assert not {name for name in left if not name.endswith((".sqlite", ".sqlite-wal", ".log"))}, left
 
     asyncio.run(body())
+
+
+class CodexRecallingWorker(Worker):
+    """Asks, behind a compaction, for what the record names first: what the user said."""
+
+    asked = False
+
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+        named = re.search(r"…([0-9a-f]{8}): Read all parts", str(request.messages))
+        if named is None or self.asked:
+            return super().reply_to(request)
+        self.asked = True
+        return say("I ask for it.", tool_use("mcp__perdure__recall", {"id": f"…{named[1]}"}))
+
+
+def app_server(home: PluginHome, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """What Codex's own server answers, as the terminal asks it."""
+    lines = [{"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "t", "version": "1"}}}]
+    lines += [{"method": "initialized"}]
+    lines += [{"id": n, "method": method, "params": params} for n, (method, params) in enumerate(calls, 1)]
+    program = folder_of(CODEX) / "node_modules/.bin/codex"
+    environ = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(home.home)}
+    found: dict[int, Any] = {}
+    with subprocess.Popen(
+        [str(program), "app-server"],
+        cwd=home.project,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for line in lines:
+            process.stdin.write(json.dumps(line) + "\n")
+            process.stdin.flush()
+            while "id" in line and line["id"] not in found:
+                told = json.loads(process.stdout.readline())
+                if "id" in told and "method" not in told:
+                    found[told["id"]] = told.get("result", told)
+        process.stdin.close()
+    return [found[number] for number in range(1, len(calls) + 1)]
+
+
+def codex_hooks(home: PluginHome) -> list[dict[str, Any]]:
+    """The hooks that Codex knows of, and whether it runs them."""
+    (told,) = app_server(home, ("hooks/list", {"cwds": [str(home.project)]}))
+    (entry,) = told["data"]
+    assert entry["errors"] == [] == entry["warnings"]
+    hooks: list[dict[str, Any]] = entry["hooks"]
+    return hooks
+
+
+@needs_codex
+def test_codex_runs_the_hooks_that_were_approved(tmp_path: Path) -> None:
+    """PLG-1: none before that; what `/hooks` writes is enough, for `codex exec` too, and recall answers there."""
+
+    async def body() -> None:
+        worker = CodexRecallingWorker(8, WINDOW, thinks=True)
+        async with FakeServer(worker) as fake:
+            home = PluginHome(CODEX, tmp_path, fake.url)
+            config = home.home / ".codex/config.toml"
+            config.write_text(f"model_auto_compact_token_limit = 20_000\n{config.read_text()}")
+            await home.run(["{bin}/codex", "plugin", "marketplace", "add", str(home.marketplace)])
+            await home.run(["{bin}/codex", "plugin", "add", SELECTOR])
+            data = home.home / ".codex/plugins/data/perdure-perdure"
+            hooks = codex_hooks(home)
+            assert len(hooks) == 5 and {hook["trustStatus"] for hook in hooks} == {"untrusted"}
+            said = await home.run(["{bin}/codex", "exec", "--skip-git-repo-check", PROMPT])
+            assert "I am done" in said and not (data / "sessions").exists() and not worker.asked
+
+            trust = {hook["key"]: {"trusted_hash": hook["currentHash"]} for hook in hooks}
+            write = {"edits": [{"keyPath": "hooks.state", "value": trust, "mergeStrategy": "upsert"}]}
+            app_server(home, ("config/batchWrite", write))
+            assert {hook["trustStatus"] for hook in codex_hooks(home)} == {"trusted"}
+            worker.made.clear()
+            said = await home.run(["{bin}/codex", "exec", "--skip-git-repo-check", PROMPT])
+            assert "I am done" in said and not worker.statistics.violations, said[-1_000:]
+            assert home.head(".codex/plugins/data/perdure-perdure")["boundaries"] >= 1
+            assert worker.asked and PROMPT in recalled(home), recalled(home)
+
+    asyncio.run(body())
+
+
+def recalled(home: PluginHome) -> str:
+    """What the tool for recall gave the model."""
+    entries = [json.loads(line) for log in home.home.rglob("rollout-*.jsonl") for line in log.read_bytes().splitlines()]
+    items = [entry["payload"] for entry in entries if entry["type"] == "response_item"]
+    (call,) = [item["call_id"] for item in items if item.get("name") in ("recall", "mcp__perdure__recall")]
+    (output,) = [item["output"] for item in items if item.get("call_id") == call and "output" in item]
+    return json.dumps(output)
 
 
 def is_record(entry: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from perdure.compaction.parts import PARTS
 NAME: Final = "perdure"
 SELECTOR: Final = f"{NAME}@{NAME}"  # as the clients' commands call the plugin: PLUGIN@MARKETPLACE
 _TIMEOUT_SECONDS = 5
+_LAST_TIMEOUT_SECONDS = 3  # of SessionEnd: Codex takes no more, and warns of it; Claude Code gives it 1.5
 _ABOUT = "Keeps a record of what was said and done, and hands it to the model after a compaction."
 _README = """# Perdure for coding agents
 
@@ -80,11 +81,12 @@ def plugin_files(parts: int = PARTS) -> dict[str, str]:
     def plain(value: object) -> str:
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
-    def hooks(*commands: str) -> list[object]:
-        return [{"hooks": [{"type": "command", "command": one, "timeout": _TIMEOUT_SECONDS} for one in commands]}]
+    def hooks(*commands: str, timeout: int = _TIMEOUT_SECONDS) -> list[object]:
+        return [{"hooks": [{"type": "command", "command": one, "timeout": timeout} for one in commands]}]
 
     asked = {"SessionStart": hooks(*(hook_command(str(one), str(parts)) for one in range(1, parts + 1)))}
-    asked |= {event: hooks(hook_command()) for event in ("PreCompact", "PostToolUse", "SessionEnd")}
+    asked |= {event: hooks(hook_command()) for event in ("PreCompact", "PostToolUse")}
+    asked["SessionEnd"] = hooks(hook_command(), timeout=_LAST_TIMEOUT_SECONDS)
     owner = {"name": "Perdure"}
     server, *arguments = python_command("perdure", "mcp", "--logs")
     own = f"{NAME}/"
