@@ -2,8 +2,10 @@
 
 Usage: python -m bench.adapters [--turns 200] [--tokens 1500] [--window 60000] [--price-of claude-sonnet-5-5] [NAME …]
 
-LiteLLM and hermes-agent run in environments of their own (`make adapters` installs them), and read such files with a
-command. hermes-agent takes no window below 65,536, and gets that one; without Perdure it compacts with a model.
+LiteLLM, hermes-agent and the Claude Agent SDK run in environments of their own (`make adapters` installs them), and
+read such files with a command. hermes-agent takes no window below 65,536, and gets that one; without Perdure it
+compacts with a model. The Claude Agent SDK's program does so in any case: with Perdure the model gets a record beside
+each of its summaries, and two more tools, which is what the difference in price is for.
 
 The script of the model is the same for all; its server is the fake one with every rule on, and has that window.
 `turns` is how many answers came, `invalid` how many requests broke a rule other than the window's, and `largest` the
@@ -23,18 +25,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.clients import READ, ROOT, Worker, entry_points, framework, is_installed, python_of
+from bench.clients import KEY, READ, ROOT, Worker, conversation_of, entry_points, framework, is_installed, python_of
 
 from perdure import Session, Usage
 from perdure.context.cost import usage_usd
 from perdure.context.models import model_spec
-from perdure.testing import FakeServer, FakeUpstream, ModelRules, UpstreamReply, say, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, UpstreamReply, say, tool_use
+from perdure.testing.request import DecodedRequest
 
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 PROMPT, DONE, SYSTEM = "Read all of the files, one after the other.", "All of it is read.", "You read files."
 
 
-APART = ("LiteLLM", "hermes-agent")  # in environments of their own
+APART = ("LiteLLM", "hermes-agent", "Claude Agent SDK")  # in environments of their own
 HERMES_WINDOW = 65_536
 SCRIPTS = ROOT / "bench" / "frameworks"
 
@@ -53,7 +56,13 @@ class MeasuredUpstream(FakeUpstream):
 
 
 class MeasuredWorker(MeasuredUpstream, Worker):
-    """The same for programs whose tool is a command line."""
+    """The same for programs whose tool is a command line; when one wants a summary of its work, it gets one."""
+
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+        if request.tools and "<analysis>" in request.messages[-1].text:
+            self.made[conversation_of(request)] -= 1  # no part was read
+            return say("<summary>Some parts were read.</summary>")
+        return super().reply_to(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +205,26 @@ async def hermes(task: Task, upstream: MeasuredUpstream, engine: str) -> str:
         )
 
 
+async def claude_agent_sdk(task: Task, upstream: MeasuredUpstream, home: str) -> str:
+    async with FakeServer(upstream) as server:
+        return await python_of(
+            framework("claude-agent-sdk"),
+            str(SCRIPTS / "claude_agent_sdk_agent.py"),
+            home,
+            PROMPT,
+            cwd=task.folder / "project",
+            HOME=str(task.folder),
+            CLAUDE_CONFIG_DIR=str(task.folder / "config"),
+            ANTHROPIC_BASE_URL=server.url,
+            ANTHROPIC_API_KEY=KEY,
+            ANTHROPIC_MODEL="bench",  # of a model that it knows, it knows the window
+            CLAUDE_CODE_MAX_CONTEXT_TOKENS=str(task.window),
+            CLAUDE_CODE_MAX_OUTPUT_TOKENS="4000",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+            IS_SANDBOX="1",
+        )
+
+
 AGENTS: dict[str, Agent] = {
     "LangChain": langchain,
     "LangChain, Perdure": lambda task, upstream: langchain(task, upstream, persistent=False),
@@ -209,6 +238,8 @@ AGENTS: dict[str, Agent] = {
     "LiteLLM, Perdure": lambda task, upstream: litellm(task, upstream, str(task.folder / "home")),
     "hermes-agent": lambda task, upstream: hermes(task, upstream, "compressor"),
     "hermes-agent, Perdure": lambda task, upstream: hermes(task, upstream, "perdure"),
+    "Claude Agent SDK": lambda task, upstream: claude_agent_sdk(task, upstream, "-"),
+    "Claude Agent SDK, Perdure": lambda task, upstream: claude_agent_sdk(task, upstream, str(task.folder / "home")),
 }
 
 
@@ -243,7 +274,7 @@ def main() -> None:
     told = parser.parse_args()
     print(f"{'':34} {'turns':>6} {'requests':>9} {'invalid':>8} {'largest':>8} {'USD':>8} {'seconds':>8}  ended")
     for name in AGENTS:
-        if name.startswith(APART) and not is_installed(framework(name.partition(",")[0].lower())):
+        if name.startswith(APART) and not is_installed(framework(name.partition(",")[0].lower().replace(" ", "-"))):
             print(f"{name:34} skipped: not installed (make adapters)")
         elif not told.names or any(name.startswith(one) for one in told.names):
             print(run(name, told.turns, told.tokens, told.window, told.price_of).row(), flush=True)

@@ -66,7 +66,7 @@ class Worker(FakeUpstream):
 
     def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
         """What the model says next, whatever the protocol."""
-        run, number = _runner(request.tools), self.made[_conversation(request)]
+        run, number = _runner(request.tools), self.made[conversation_of(request)]
         if run is None:
             return say(f"I am done with this: part {number}.")
         thoughts = [thinking(f"{self.calls - number} parts are left.")] if self.thinks else []
@@ -77,13 +77,13 @@ class Worker(FakeUpstream):
 
     def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
         """Conversations are told apart by what they are, since not every client says which it is."""
-        name = _conversation(request)
+        name = conversation_of(request)
         reply = super().answer(request, rules, **{**more, "session": name})
         self.made[name] += 1
         return reply
 
 
-def _conversation(request: DecodedRequest) -> str:
+def conversation_of(request: DecodedRequest) -> str:
     """What tells a conversation from others of the same client: its model and its tools."""
     names = sorted(str(tool.get("name")) for tool in request.tools)
     return hashlib.sha256(msgspec.json.encode([names, request.fields.get("model")])).hexdigest()[:12]

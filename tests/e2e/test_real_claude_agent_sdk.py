@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.adapters import run as run_in_framework
 from bench.clients import KEY, framework
 from tests.environments import CODE, CRATE, SCRIPTS, example, needs, python, write_parts
 
@@ -19,6 +20,7 @@ from perdure.testing.request import DecodedRequest
 SDK = framework("claude-agent-sdk")
 pytestmark = [pytest.mark.e2e, needs(SDK), pytest.mark.timeout(400)]
 PARTS = 10
+PRICED = "claude-sonnet-5-5"
 ASKED = f"What is in {CRATE}?"
 RECALL = "mcp__perdure__recall"
 
@@ -146,6 +148,17 @@ def test_after_a_compaction_our_record_is_there_and_recall_answers(tmp_path: Pat
     (kept,) = (home / "projects").glob("*/*")
     with Session.open(kept.name, home=home, read_only=True) as session:
         assert session.search(CRATE).hits
+
+
+def test_a_long_run_in_a_small_window_ends_with_us_as_without() -> None:
+    """LIB-4: 60 calls in 60,000 tokens, in which its program compacts by itself; our record and tools still fit in."""
+    without, ours = (
+        run_in_framework(f"Claude Agent SDK{more}", 60, 1_500, 60_000, PRICED) for more in ("", ", Perdure")
+    )
+    for outcome in (without, ours):
+        assert outcome.ended == "done" and outcome.invalid == 0 and outcome.largest < 50_000
+        assert outcome.requests == outcome.turns > 61, "each part, the end, and some summaries"
+    assert without.usd < ours.usd < 1.3 * without.usd
 
 
 def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
