@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
@@ -63,6 +64,14 @@ def codex_log(session: str, *words: str) -> bytes:
             item = {"type": "message", "role": role, "content": [{"type": kind, "text": f"{said} ({role})"}]}
             rows.append({"timestamp": "2026-01-02T03:04:06Z", "type": "response_item", "payload": item})
     return jsonl(*rows)
+
+
+def codex_fork(session: str, original: bytes, *words: str) -> bytes:
+    """A rollout that a fork begins: a line of its own, those of the original with new times, and what came then."""
+    own, *more = codex_log(session, *words).splitlines(keepends=True)
+    known = msgspec.json.decode(original.splitlines()[0])["payload"]["id"]
+    own = own.replace(b'"payload":{', b'"payload":{"forked_from_id":"' + known.encode() + b'",')
+    return own + original.replace(b"2026-01-02", b"2026-03-04") + b"".join(more)
 
 
 @pytest.fixture
@@ -186,6 +195,40 @@ def test_a_log_cut_in_the_middle_of_a_line_goes_on_where_it_was_cut(run: Any, pl
     (second, _) = run("import", place / "logs", "--json").json
     assert first["messages"] + second["messages"] == 16 and second["problems"] == 0
     assert run("export", uuid(3, 0), "-o", "out.jsonl").code == 0 and Path("out.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("is_older_first", [True, False])
+def test_a_codex_fork_that_goes_on_with_all_of_another_is_one_conversation(
+    run: Any, place: Path, is_older_first: bool
+) -> None:
+    """CLI-6: nothing is there twice, whichever is imported first; the answers are those of the longer one."""
+    names = [f"{n:08d}-0000-4000-8000-000000000000" for n in (1, 2)]
+    original = codex_log(names[0], "Mend the parser", "Test the parser")
+    logs = place / "logs"
+    write(logs / "rollout-1.jsonl", original, 1 if is_older_first else 2)
+    write(logs / "rollout-2.jsonl", codex_fork(names[1], original, "Ship the parser"), 2 if is_older_first else 1)
+    assert run("import", logs).code == 0
+    (listed,) = run("sessions", "--json").json
+    assert listed["messages"] == 6
+    (hit,) = run("search", "--all", '"Mend the parser (user)"', "--json").json
+    assert hit["also"] == []
+    before = everything(place)
+    assert run("import", logs).out.splitlines()[-1].startswith("2 files: ") and everything(place) == before
+
+
+def test_a_codex_fork_that_parts_from_another_is_a_session_of_its_own(run: Any, place: Path) -> None:
+    """CLI-6: each holds what was said in it alone; a second import changes nothing."""
+    names = [f"{n:08d}-0000-4000-8000-000000000000" for n in (1, 2)]
+    begun, logs = codex_log(names[0], "Mend the parser"), place / "logs"
+    write(logs / "rollout-1.jsonl", begun + codex_log(names[0], "Keep tabs").split(b"\n", 1)[1], 1)
+    write(logs / "rollout-2.jsonl", codex_fork(names[1], begun, "Keep spaces"), 2)
+    assert run("import", logs).code == 0
+    listed = {one["session"]: one["messages"] for one in run("sessions", "--json").json}
+    assert listed == {names[0]: 4, names[1]: 4}
+    for words, name in (("tabs", names[0]), ("spaces", names[1])):
+        assert {one["session"] for one in run("search", "--all", words, "--json").json} == {name}
+    before = everything(place)
+    assert run("import", logs).code == 0 and everything(place) == before
 
 
 @pytest.mark.parametrize("is_older_first", [True, False])

@@ -115,6 +115,40 @@ def test_calls_that_would_not_fit_are_counted(run: Any, place: Path) -> None:
     assert found["replayed"]["unmanaged_beyond_window"] == 4
 
 
+def rollout(session: str, *turns: tuple[str, int], parent: str = "", copied: bytes = b"") -> bytes:
+    """A rollout of Codex: what was said in each turn, and what its answer took; a fork's begins with a copy."""
+
+    def row(kind: str, **payload: Any) -> Data:
+        return {"timestamp": "2026-01-02T03:04:05Z", "type": kind, "payload": payload}
+
+    meta = row("session_meta", id=session, cwd="/w", **({"forked_from_id": parent} if parent else {}))
+    rows = [row("turn_context", model="gpt-5")]
+    for words, prompt in turns:
+        rows += [
+            row("response_item", type="message", role=role, content=[{"type": "input_text", "text": f"{words} {role}"}])
+            for role in ("user", "assistant")
+        ]
+        took = {"input_tokens": prompt, "output_tokens": 10, "total_tokens": prompt + 10}
+        info = {"last_token_usage": took, "total_token_usage": {"total_tokens": prompt}}
+        rows.append(row("event_msg", type="token_count", info=info))
+    return jsonl(meta) + copied + jsonl(*rows)
+
+
+def test_what_a_codex_fork_repeats_is_paid_once(place: Path) -> None:
+    """CLI-2: the answers it began with are those of the original; those behind it are its own, at the same places."""
+    original = rollout("p", ("one", 1_000), ("two", 2_000))
+    begun = rollout("p", ("one", 1_000))
+    logs = {"p": original, "whole": rollout("f1", ("three", 3_000), parent="p", copied=original)}
+    logs["parted"] = rollout("f2", ("two otherwise", 2_000), parent="p", copied=begun)
+    for n, (name, data) in enumerate(logs.items()):
+        path = place / "logs" / f"rollout-{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        os.utime(path, (1_700_000_000 + n,) * 2)
+    found = survey_logs(find_logs([place / "logs"]).files, ReplayOptions(), lambda *_: None)
+    assert found.repeated == 1 and sorted(one.calls for one in found.logs) == [2, 2], "one, three; two, two otherwise"
+
+
 def test_what_a_resumed_log_repeats_is_paid_once(run: Any, place: Path) -> None:
     """CLI-2: an answer in two logs is one answer; a log that a newer one holds is left to that one."""
     whole = compacted_log()

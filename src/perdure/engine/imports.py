@@ -203,21 +203,39 @@ _UNIQUE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def first_id(recording: Recording) -> str | None:
-    """The id of what was said first, where it is one that no other log has."""
+    """The id of what a recording begins with, where it is one that no other log has: its root, or its first message."""
     first = next(iter(recording.messages), None)
-    return first.id if first is not None and _UNIQUE.fullmatch(first.id) else None
+    found = recording.root or (first.id if first is not None else "")
+    return found if _UNIQUE.fullmatch(found) else None
 
 
 def is_held(recording: Recording, records: Sequence[Record]) -> bool:
     """Whether records hold everything that was said in a recording: the same log, or a later copy of it."""
-    known = {record.id.split("~")[0]: record for record in records if isinstance(record, Message)}
+    known = _by_id(records)
     return all(
         (there := known.get(message.id)) is not None
         and there.role == message.role
-        and message.at in (None, there.at)
+        and (message.at in (None, there.at) or message.content == there.content)
         and len(there.content) == len(message.content)
         for message in recording.messages
     )
+
+
+def is_copied(recording: Recording, records: Sequence[Record]) -> bool:
+    """Whether what a recording and records both have by its id is the same, but for the times, which are a copy's own.
+
+    Ids that are places in a log mean something else behind the place where a copy and its original part.
+    """
+    known = _by_id(records)
+    return recording.root is None or all(
+        there.role == message.role and there.content == message.content
+        for message in recording.messages
+        if (there := known.get(message.id)) is not None
+    )
+
+
+def _by_id(records: Sequence[Record]) -> dict[str, Message]:
+    return {record.id.split("~")[0]: record for record in records if isinstance(record, Message)}
 
 
 def is_beyond(records: Sequence[Record], recording: Recording) -> bool:

@@ -438,6 +438,11 @@ class ClaudeCodeLine(msgspec.Struct, rename="camel"):
     ai_title: str | None = None
     summary: str | None = None
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether a sub-agent said it, or was told it; not all versions that name the agent mark the line as well."""
+        return bool(self.is_sidechain or self.agent_id)
+
 
 _DECODE = msgspec.json.Decoder(ClaudeCodeLine).decode
 
@@ -527,7 +532,7 @@ class _ClaudeCodeReader:
             return
         content = self._content(number, entry)
         origin = _origin(entry, content)
-        if origin == "user" and not entry.is_sidechain and content:
+        if origin == "user" and not entry.is_aside and content:
             back_to = self._chain.back_to(entry.parent_uuid)
             if back_to is not None:
                 self._steps.append(LoggedRewind(to=back_to, line=number))
@@ -569,20 +574,20 @@ class _ClaudeCodeReader:
             model=body.model if body is not None else None,
             usage=_usage(body.usage) if body is not None else None,
             stop_reason=body.stop_reason if body is not None else None,
-            agent_id=(entry.agent_id or SIDECHAIN) if entry.is_sidechain else None,
+            agent_id=(entry.agent_id or SIDECHAIN) if entry.is_aside else None,
         )
         if entry.uuid:
             self._by_uuid.setdefault(entry.uuid, (message, number))
         is_summary = origin == "summary"
         self._steps.append(RecordedMessage(message, number, logged_only=is_summary))
-        if not entry.is_sidechain and not is_summary and entry.type != "attachment":
+        if not entry.is_aside and not is_summary and entry.type != "attachment":
             response = (body.id or message.id) if body is not None else None
             self._chain.add_message(entry.uuid, message.id, response)
 
     # --- what the log's own system did
 
     def _system(self, number: int, entry: ClaudeCodeLine) -> None:
-        if entry.is_sidechain:
+        if entry.is_aside:
             return
         if entry.subtype == "compact_boundary":
             self._compacted(number, entry)

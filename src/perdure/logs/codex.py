@@ -3,6 +3,9 @@
 A line is an item of the conversation (`response_item`), or tells of it. One API response is what the model said between
 two `token_count` events, which state its usage after the results of its calls. Reasoning items are encrypted or empty
 and are skipped. `compacted` replaces the history by a list of what was kept; its own `message` is always empty.
+
+The log of a fork begins with a `session_meta` of its own, and goes on with a copy of the lines of the session that it
+was forked from, theirs included; only the times are new. What is copied has the ids that it has there.
 """
 
 from __future__ import annotations
@@ -84,6 +87,8 @@ class _CodexReader:
         self._cwd: str | None = None
         self._branch: str | None = None
         self._is_sub_agent = False
+        self._id: str | None = None
+        self._root: str | None = None
 
     def take(self, number: int, line: bytes) -> None:
         line = readable(line, number, self._problems)
@@ -114,7 +119,13 @@ class _CodexReader:
             self._problems.add(number, "line without a type")
 
     def _meta(self, payload: Data) -> None:
-        self._build.session = _string(payload, "id") or self._build.session
+        identity = _string(payload, "id")
+        if self._id is not None and identity not in (None, self._id):  # that of the session it was forked from
+            self._build.forks, self._root = self._build.forks + 1, identity
+            return
+        if self._id is None and identity is not None:
+            self._id, self._build.session = identity, identity
+            self._root = _string(payload, "forked_from_id") or identity
         self._cwd = _string(payload, "cwd") or self._cwd
         source, git = payload.get("source"), payload.get("git")
         self._is_sub_agent = isinstance(source, dict) and "subagent" in source
@@ -158,12 +169,12 @@ class _CodexReader:
         if "_raw" in arguments and not isinstance(given, dict):
             arguments = {"input": given}
         name = _string(item, "name") or kind.removesuffix("_call")
-        logged = _string(item, "call_id") or _string(item, "id") or f"call-{number}"
+        logged = _string(item, "call_id") or _string(item, "id") or f"call-{number - self._build.forks}"
         self._say(number, at, "model", [self._build.call(name, arguments, logged)], item)
 
     def _searched(self, number: int, at: float | None, item: Data) -> None:
         """A search that the provider ran: a call like any other, answered at once by a note that says so."""
-        logged = _string(item, "call_id") or _string(item, "id") or f"call-{number}"
+        logged = _string(item, "call_id") or _string(item, "id") or f"call-{number - self._build.forks}"
         self._say(
             number, at, "model", [self._build.call("web_search", object_of(item.get("action") or {}), logged)], item
         )
@@ -220,7 +231,7 @@ class _CodexReader:
 
     def _compacted(self, number: int, at: float | None, payload: Data) -> None:
         self._close_response(None)
-        boundary = f"line-{number}"
+        boundary = f"line-{number - self._build.forks}"
         self._build.steps.append(LoggedCompaction(boundary, number, "auto"))
         history = payload.get("replacement_history")
         items = history if isinstance(history, list) else []
@@ -253,6 +264,7 @@ class _CodexReader:
             cwd=self._cwd,
             branch=self._branch,
             is_sub_agent=self._is_sub_agent,
+            root=None if self._is_sub_agent else self._root,
         )
 
 

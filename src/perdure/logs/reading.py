@@ -426,6 +426,7 @@ class TrajectoryBuilder:
         self.system: list[Block] = []
         self.tools: list[msgspec.Raw] = []
         self.model: str | None = None
+        self.forks = 0  # how many lines less stand before each in the log that it was copied from
         self._ids = RecordingIds()
         self._open: deque[tuple[str, ToolUseId]] = deque()  # calls without a result, as (their id in the log, ours)
 
@@ -439,14 +440,14 @@ class TrajectoryBuilder:
         at: float | None = None,
         wanted: str | None = None,
     ) -> None:
-        """A message, unless it is empty. `number` is its line or place in the file, and makes its id."""
+        """A message, unless it is empty. `number` is its line or place in the file, and makes its id: a copy's, too."""
         role: Role = "assistant" if origin == "model" else "user"
         content = mended_blocks(content, role, number, self.problems)
         if not content:
             return
         self.model = answer.model or self.model
         message = Message(
-            id=self._ids.message(wanted or f"message-{number}", number),
+            id=self._ids.message(wanted or f"message-{number - self.forks}", number - self.forks),
             role=role,
             content=content_of(content),
             origin=origin,

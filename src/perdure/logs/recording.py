@@ -83,6 +83,7 @@ class Recording:
     cwd: str | None = None
     branch: str | None = None
     is_sub_agent: bool = False  # a log of its own that a sub-agent wrote
+    root: str | None = None  # the session whose lines it begins with, or its own id, where logs tell
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -31,6 +31,7 @@ from perdure.engine.imports import (
     import_recording,
     is_beyond,
     is_continued,
+    is_copied,
     is_held,
     last_source,
     listed_as,
@@ -326,6 +327,8 @@ class LogImports:
             or (before.session != log.recording.session and not is_copy)
         ):
             raise _OtherConversation(f"{path}: there is already a session {directory.name}; {other}")
+        if before.session != log.recording.session and not is_copied(log.recording, records):
+            raise _OtherConversation(f"{path}: session {directory.name} went on in another way; {other}")
         return before
 
 

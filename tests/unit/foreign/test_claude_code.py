@@ -9,6 +9,7 @@ from tests.unit.foreign.lines import answer, call, entry, jsonl, result, text, u
 
 from perdure.logs.claude_code import read
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
+from perdure.transcript.messages import spoken
 
 pytestmark = pytest.mark.unit
 
@@ -175,6 +176,17 @@ def test_sidechains_have_an_agent() -> None:
         user("w", None, "3", isSidechain=True, agentId="a7"),
     )
     assert [m.agent_id for m in got.messages] == [None, "sidechain", "a7"]
+
+
+def test_a_line_that_names_an_agent_is_that_agents() -> None:
+    """ENG-6, MEM-10: also where it isn't marked: a task that the model gave is no word of the person's."""
+    got = one(
+        user("u", None, "1"),
+        user("v", "u", "2", isSidechain=False, agentId="a7"),
+        answer("w", "v", text("3"), agentId="a7", isSidechain=False),
+    )
+    assert [m.agent_id for m in got.messages] == [None, "a7", "a7"]
+    assert [spoken(m) for m in got.messages] == ["1", "", ""] and not got.is_sub_agent
 
 
 def test_a_file_that_is_one_sidechain_is_a_session_of_its_own() -> None:

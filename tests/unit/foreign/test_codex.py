@@ -51,6 +51,25 @@ def test_front_and_facts_of_the_session() -> None:
     assert json.loads(bytes(got.front.system[0])) == {"type": "text", "text": "Be good."}
 
 
+def test_a_fork_is_itself_and_what_it_copied_has_the_ids_of_the_original() -> None:
+    """ENG-6: its own session_meta stands first; behind it are the lines that it was forked from, with theirs."""
+    said = [spoke("user", "do it"), spoke("assistant", "done"), line("compacted", message="")]
+    root, parent = line("session_meta", id="root", cwd="/r"), line("session_meta", id="p", forked_from_id="root")
+    first, second = one(root, *said), one(parent, root, *said, spoke("user", "more"))
+    third = one(line("session_meta", id="f", cwd="/f", forked_from_id="p", git={"branch": "b"}), parent, root, *said)
+    assert [(got.session, got.root) for got in (first, second, third)] == [
+        ("root", "root"),
+        ("p", "root"),
+        ("f", "root"),
+    ]
+    assert (third.cwd, third.branch) == ("/f", "b")
+    assert [m.id for m in third.messages] == [m.id for m in first.messages] == [m.id for m in second.messages[:2]]
+    boundaries = {step.message_id for got in (first, second, third) for step in got.steps if hasattr(step, "trigger")}
+    assert len(boundaries) == 1
+    helper = line("session_meta", id="s", forked_from_id="p", source={"subagent": {"thread_spawn": {}}})
+    assert (got := one(helper, parent, *said)).is_sub_agent and got.root is None
+
+
 def test_origins() -> None:
     got = one(
         spoke("developer", "<permissions>"),

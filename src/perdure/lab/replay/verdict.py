@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -144,13 +145,20 @@ def _survey_file(file: LogFile, options: ReplayOptions, found: Survey) -> None:
 
 
 def _answers(recording: Recording) -> dict[tuple[str, str], Usage]:
-    """What the answers took; those of Claude Code have ids of the provider, which no answer of another session has."""
-    whose = "" if recording.format == "claude-code" else recording.session
-    return {
-        (whose, message.response_id or message.id): message.usage
-        for message in recording.messages
-        if message.usage is not None and message.usage.total_tokens and message.agent_id is None
-    }
+    """What the answers took; those of Claude Code have ids of the provider, which no answer of another session has.
+
+    Others have a place in a log, which means the same in a copy of it only behind the same words.
+    """
+    is_named, said = recording.format == "claude-code", hashlib.sha256()
+    answers: dict[tuple[str, str], Usage] = {}
+    for message in recording.messages:
+        if not is_named:
+            for block in message.content:
+                said.update(block)
+        if message.usage is not None and message.usage.total_tokens and message.agent_id is None:
+            whose = "" if is_named else f"{recording.root or recording.session} {said.hexdigest()}"
+            answers[whose, message.response_id or message.id] = message.usage
+    return answers
 
 
 def _surveyed(
