@@ -16,8 +16,9 @@ from perdure.testing import FakeUpstream, ModelRules, UpstreamError, say, tool_u
 pytest.importorskip("langchain")
 from bench.frameworks.langchain_server import ServerModel
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError
+from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -159,6 +160,68 @@ def test_calls_whose_ids_begin_anew_keep_their_results(tmp_path: Path) -> None:
     server = model(["Done."])
     agent_of(server, PerdureMiddleware(tmp_path, home=tmp_path / "home")).invoke({"messages": history})
     assert server.upstream.statistics.refused == 0
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["request-only", "persistent"])
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_ids_that_not_every_api_takes_are_those_of_their_calls(
+    tmp_path: Path, *, persistent: bool, begins_anew: bool
+) -> None:
+    """LIB-4, GW-7: such as Kimi's; a result that was shortened still names its call."""
+    ids = [f"functions.read:{0 if begins_anew else number}" for number in range(40)]
+    script = [say(tool_use("read", {"path": f"f{n}.py"}, id=id)) for n, id in enumerate(ids)]
+    server = model([*script, "Done."])
+    settings = {"window_tokens": WINDOW}
+    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home", settings=settings, persistent=persistent)
+    assert agent_of(server, middleware).invoke(ASKED, LONG)["messages"][-1].content == "Done."
+    assert server.upstream.statistics.refused == 0 and server.upstream.statistics.requests == 41
+
+
+def test_nothing_that_is_said_ends_a_run(tmp_path: Path) -> None:
+    """LIB-4, SEC-1: what a model makes of a call, what a tool finds on disk, pictures that only some models take."""
+    svg: Any = {"type": "image", "base64": "AAAA", "mime_type": "image/svg+xml"}
+    broken: Any = {"type": "invalid_tool_call", "id": None, "name": None, "args": None, "error": "no JSON"}
+    unnamed: Any = [{"id": "", "name": "read", "args": {"path": "a"}}, {"id": "c1", "name": "", "args": {}}]
+    history: list[BaseMessage] = [
+        HumanMessage([svg, {"type": "text", "text": "Look."}]),
+        AIMessage("", invalid_tool_calls=[broken]),
+        HumanMessage("Once more, \ud83d."),
+        AIMessage("", tool_calls=unnamed),
+        ToolMessage("caf\udce9.txt", tool_call_id=""),
+        ToolMessage("unknown tool", tool_call_id="c1"),
+    ]
+    said = FakeMessagesListChatModel(responses=[AIMessage("Done.")])
+    run = create_agent(said, middleware=[PerdureMiddleware(tmp_path, home=tmp_path / "home", recall=False)])
+    messages = run.invoke({"messages": history})["messages"]
+    assert messages[-1].content == "Done." and messages[-3].content == "caf\udce9.txt"
+
+
+def test_runs_of_one_thread_at_once_dont_mix(tmp_path: Path) -> None:
+    """LIB-4: a web server may begin a second run of a conversation while the first is at work; each asks its own."""
+    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home")
+    state: Any = {"perdure_session": "shared"}
+    asked: list[tuple[int, list[Any]]] = []
+
+    def run(number: int) -> None:
+        history: list[BaseMessage] = []
+        for turn in range(8):
+            history.append(HumanMessage(f"run {number}, turn {turn}"))
+            request: Any = ModelRequest(model=FakeMessagesListChatModel(responses=[]), messages=[*history], state=state)
+            history += middleware.wrap_model_call(request, lambda sent: answered(number, sent)).result  # type: ignore[union-attr]
+            middleware.after_agent({**state, "messages": history}, None)
+
+    def answered(number: int, sent: Any) -> ModelResponse[Any]:
+        asked.append((number, [message.content for message in sent.messages]))
+        return ModelResponse([AIMessage(f"answer to run {number}")])
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(run, number) for number in range(4)]:
+            done.result()
+    assert len(asked) == 32
+    for number, said in asked:
+        assert said[-1].startswith(f"run {number}, turn ") and all(f"run {number}" in one for one in said)
+    with Session.open("shared", home=tmp_path / "home"):
+        pass  # the last run let go of it
 
 
 def test_a_run_that_was_interrupted_is_resumed(tmp_path: Path) -> None:

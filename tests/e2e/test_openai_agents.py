@@ -15,6 +15,7 @@ from perdure.testing import FakeServer, FakeUpstream, ModelRules, Statistics, Up
 
 pytest.importorskip("agents")
 from agents.memory import Session as SessionProtocol
+from agents.tool_context import ToolContext
 from openai import APIError, AsyncOpenAI
 
 from agents import (
@@ -178,6 +179,14 @@ async def test_what_was_cleared_is_recalled_by_the_tool(tmp_path: Path) -> None:
         run = await Runner.run(agent, "Read.", session=memory, run_config=memory.run_config(), max_turns=LONG)
         outputs = [str(item) for item in run.to_input_list() if item.get("type") == "function_call_output"]
         assert run.final_output == "Done." and "a line of f2.py" in outputs[-1]
+
+
+@pytest.mark.parametrize("arguments", ["[]", "null", '{"id": ', '"x"'])
+async def test_broken_arguments_of_recall_end_no_run(tmp_path: Path, arguments: str) -> None:
+    """LIB-4, RCL-3: a model may write anything; it is told, and goes on."""
+    async with memory_of(tmp_path) as memory:
+        told = await memory.recall_tool.on_invoke_tool(ToolContext(None, None, "recall", "c1", arguments), arguments)
+        assert told.startswith("recall failed: its arguments have to be a JSON object")
 
 
 async def test_an_item_that_is_taken_back_can_be_said_again(tmp_path: Path) -> None:

@@ -92,6 +92,42 @@ async def test_a_run_goes_on_past_its_window(api: Api, *, persistent: bool) -> N
         assert len(result.all_messages()) == 82 or persistent
 
 
+@pytest.mark.parametrize("persistent", [False, True], ids=["request-only", "persistent"])
+@pytest.mark.parametrize("begins_anew", [False, True])
+async def test_ids_that_not_every_api_takes_are_those_of_their_calls(*, persistent: bool, begins_anew: bool) -> None:
+    """LIB-4, GW-7: such as Kimi's; a result that was shortened still names its call."""
+    ids = [f"functions.read:{0 if begins_anew else number}" for number in range(40)]
+    script = [say(tool_use("read", {"path": f"f{n}.py"}, id=id)) for n, id in enumerate(ids)]
+    async with served([*script, "Done."]) as (model, statistics), Session.in_memory(settings=SMALL) as session:
+        agent = agent_of(model, PerdureCapability(session, persistent=persistent))
+        assert (await agent.run("Read all.", usage_limits=ANY)).output == "Done."
+        assert statistics.refused == 0 and statistics.requests == 41
+
+
+async def test_nothing_that_is_said_ends_a_run() -> None:
+    """LIB-4, SEC-1: what a model makes of a call, what a tool finds on disk, pictures that only some models take."""
+    script: list[Any] = [
+        ToolCallPart("find", '{"depth": NaN}', "c|1"),
+        ToolCallPart("recall", "[]", "c2"),
+        ToolCallPart("x" * 300, "{", ""),
+        ToolCallPart("find", {}, "c4"),
+    ]
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([script.pop(0) if script else TextPart("Done.")])
+
+    def find(depth: float = 1) -> str:
+        return "caf\udce9.txt"
+
+    svg = BinaryContent(b"<svg/>", media_type="image/svg+xml")
+    async with Session.in_memory() as session:
+        agent = Agent(FunctionModel(answer), tools=[find], capabilities=[PerdureCapability(session)], retries=5)
+        result = await agent.run([svg, "Look, \ud83d."])
+        said = str(session.messages("anthropic"))
+        assert result.output == "Done." and "caf?.txt" in said and "[a picture: image/svg+xml]" in said
+        assert "'depth': 'NaN'" in said
+
+
 async def test_a_run_is_streamed() -> None:
     """LIB-4: as a stream, too."""
     async with served([*reads(30), "Done."]) as (model, statistics), Session.in_memory(settings=SMALL) as session:

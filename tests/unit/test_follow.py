@@ -36,6 +36,38 @@ async def test_what_is_not_changed_is_the_same_object() -> None:
         assert request.data["messages"][0] == {"role": "system", "content": "Be brief."}
 
 
+async def test_ids_that_not_every_api_takes_are_shown_as_they_came() -> None:
+    """LIB-4, GW-7: a call that isn't changed is the owner's own; a result that is has to name it as it does."""
+    call = {"id": "functions.read:0", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    history: list[Any] = [
+        {"role": "user", "content": "Read."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "functions.read:0", "content": "a line\n" * 20_000},
+    ]
+    async with Session.in_memory() as session:
+        await session.follow(history)
+        _, asked, answer, *_ = (await session.shown("openai")).data
+        assert asked is history[1] and answer["tool_call_id"] == "functions.read:0"
+        assert len(answer["content"]) < len(history[2]["content"])
+        _, asked, answer, *_ = session.messages("anthropic")
+        assert asked["content"][0]["id"] == answer["content"][0]["tool_use_id"] == "functions_read_0"
+
+
+async def test_halves_of_characters_are_the_owners() -> None:
+    """LIB-4, SEC-1: names of files may hold them; what is shown is what was given, and what is kept is text."""
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "caf\udce9"}]},
+        {"role": "user", "content": "\ud83d"},
+    ]
+    async with Session.in_memory() as session:
+        await session.follow(history)
+        shown = await session.shown("openai")
+        assert not shown.is_changed and shown.data == history
+        assert "caf?" in str(session.messages("openai"))
+        await session.follow([*history, {"role": "user", "content": "Well?"}])
+        assert not (await session.shown("openai")).is_changed
+
+
 @pytest.mark.parametrize("format", FORMATS)
 async def test_results_are_shortened_in_the_words_of_the_format(format: WireProtocol) -> None:
     """LIB-4, TURN-4, RCL-3: what stands in the place of an old result is a result of the same call, and names its id

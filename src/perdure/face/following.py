@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.engine.follow import GivenMessage
 from perdure.errors import RecordRefused
-from perdure.transcript.blocks import FIELDS, encode, raw_of
+from perdure.transcript.blocks import FIELDS, encode, raw_of, whole_characters
 from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.plain import is_system, message_of, openai_message, system_text
 from perdure.transcript.response_items import REASONING, is_item, is_of_model, item_kind, message_of_items
@@ -39,7 +39,11 @@ def read_history(given: Any) -> GivenHistory:
     waiting: list[tuple[int, bytes]] = []  # reasoning, and the item behind it, which is one message with it
     for number in range(lead, len(plain)):
         one = plain[number]
-        raw = _raw(one, number + 1)
+        try:
+            raw = _raw(one, number + 1)
+        except UnicodeEncodeError:  # its owner may send it all the same; here it is kept as far as it is text
+            one = whole_characters(one)
+            raw = _raw(one, number + 1)
         is_text = type(one) is dict and "role" in one and type(one.get("content")) is str
         kind, role = ("", "") if is_text or not _is_item(one) else item_kind(raw)
         if waiting and not (kind and is_of_model(kind, role)):
@@ -73,6 +77,8 @@ def _raw(one: Any, number: int) -> bytes:
     said = (one.role, one.content) if isinstance(one, Message) else one
     try:
         return encode(said)
+    except UnicodeEncodeError:
+        raise
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return raw_of(said, _place(number))  # says what is wrong with it
 

@@ -51,12 +51,14 @@ from perdure.engine.follow import ShownHistory, ShownMessage
 from perdure.errors import PromptTooLong
 from perdure.settings import Settings
 from perdure.sync import Session, recall_tool
+from perdure.transcript.blocks import IMAGE_TYPES, NAME_CHARACTERS
 from perdure.transcript.messages import Usage
 
 Json = dict[str, Any]
 T = TypeVar("T")
 _MOST_OPEN = 64  # sessions; those that were used longest ago are closed, and opened again when they go on
 _STATE = "perdure_session"
+_UNNAMED = "unknown"  # a call without an id or a name, as a model may make it
 
 
 class PerdureState(AgentState[Any]):
@@ -224,28 +226,30 @@ class _OpenSessions:
     ) -> None:
         self._project, self._home, self._settings, self._recall = project, home, settings, recall
         self._lock = threading.RLock()
-        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._open: OrderedDict[str, tuple[Session, threading.Lock]] = OrderedDict()
         self._users: Counter[str] = Counter()
         self._usage: dict[str, Usage] = {}
 
     @contextmanager
     def of(self, id: str) -> Iterator[Session]:
-        """The session of this id, opened or made, which nobody closes meanwhile."""
+        """The session of this id, opened or made, which nobody closes, or has follow another history, meanwhile."""
         with self._lock:
             if id not in self._open:
                 session = Session.named(id, self._project, home=self._home, settings=self._settings)
                 if session.view.front is None:
                     session.set_prefix(tools=[recall_tool] if self._recall else [])  # until all of them are known
-                self._open[id] = session
+                self._open[id] = session, threading.Lock()
             self._open.move_to_end(id)
             self._users[id] += 1
-            session = self._open[id]
+            session, alone = self._open[id]
         try:
-            yield session
+            with alone:
+                yield session
         finally:
-            self._users[id] -= 1
-            for left in [one for one in list(self._open)[:-_MOST_OPEN] if not self._users[one]]:
-                self.let_go(left)
+            with self._lock:
+                self._users[id] -= 1
+                for left in list(self._open)[:-_MOST_OPEN]:
+                    self.let_go(left)
 
     def used(self, id: str, response: Any) -> None:
         """What the answer to the request that was made last took, as its provider reports it."""
@@ -263,13 +267,13 @@ class _OpenSessions:
         return self._usage.pop(id, None)
 
     def let_go(self, id: str) -> None:
-        """Close a session."""
+        """Close a session that nobody uses, such as another run of the same thread; the last of them closes it."""
         with self._lock:
-            session = self._open.pop(id, None)
-            self._users.pop(id, None)
-            self._usage.pop(id, None)
-        if session is not None:
-            session.close()
+            if not self._users[id]:
+                del self._users[id]
+                self._usage.pop(id, None)
+                if (opened := self._open.pop(id, None)) is not None:
+                    opened[0].close()  # before anybody opens it again
 
     def close(self) -> None:
         """Close all of them."""
@@ -302,15 +306,19 @@ def _plain(messages: Sequence[BaseMessage]) -> list[Json]:
 def _plain_one(message: BaseMessage) -> Json:
     if isinstance(message, AIMessage):
         calls = [(call["id"], call["name"], json.dumps(call["args"])) for call in message.tool_calls]
-        broken = [(call["id"], call["name"] or "unknown", call["args"] or "") for call in message.invalid_tool_calls]
+        broken = [(call["id"], call["name"], call["args"] or "") for call in message.invalid_tool_calls]
         functions = [
-            {"id": id or "", "type": "function", "function": {"name": name, "arguments": arguments}}
+            {
+                "id": id or _UNNAMED,
+                "type": "function",
+                "function": {"name": (name or _UNNAMED)[:NAME_CHARACTERS], "arguments": arguments},
+            }
             for id, name, arguments in (*calls, *broken)
         ]
         said: Json = {"role": "assistant", "content": str(message.text) or None}
         return {**said, "tool_calls": functions} if functions else said
     if isinstance(message, ToolMessage):
-        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": _content(message)}
+        return {"role": "tool", "tool_call_id": message.tool_call_id or _UNNAMED, "content": _content(message)}
     if isinstance(message, SystemMessage):
         return {"role": "system", "content": str(message.text)}
     return {"role": "user", "content": _content(message)}
@@ -321,13 +329,22 @@ def _content(message: BaseMessage) -> Any:
     if isinstance(message.content, str):
         return message.content
     try:
-        return convert_to_openai_messages([message])[0]["content"]
+        content = convert_to_openai_messages([message])[0]["content"]
+        return content if isinstance(content, str) else [_readable(part) for part in content]
     except ValueError:  # a kind of block that it doesn't know
         blocks = (block if isinstance(block, dict) else {"type": "text", "text": block} for block in message.content)
         return [
             block if block.get("type") == "text" else {"type": "text", "text": json.dumps(block, default=str)}
             for block in blocks
         ]
+
+
+def _readable(part: Json) -> Json:
+    """A part of a message; words for a picture of a kind that only some models take."""
+    url = str((part.get("image_url") or {}).get("url", ""))
+    kind = url[5:].partition(";")[0]
+    is_odd = url.startswith("data:") and (kind not in IMAGE_TYPES or url.endswith(","))
+    return {"type": "text", "text": f"[a picture: {kind}]"} if is_odd else part
 
 
 def _shown(shown: ShownHistory, given: Sequence[BaseMessage]) -> Iterator[BaseMessage]:

@@ -182,7 +182,13 @@ class PerdureSession:
         await self.session.follow(items, usage=usage)
 
     async def _recall(self, context: Any, arguments: str) -> str:
-        return await recall_tool.run(self.session, json.loads(arguments or "{}"))
+        try:
+            given = json.loads(arguments or "{}")
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            return "recall failed: its arguments have to be a JSON object with an id or a query"
+        return await recall_tool.run(self.session, given)
 
 
 class _RecoveringModel(Model):

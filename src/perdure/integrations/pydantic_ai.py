@@ -11,8 +11,10 @@ A capability is for one conversation; for several, give each run its own: `agent
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -39,12 +41,14 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AgentToolset, FunctionToolset
+from pydantic_core import SchemaValidator, core_schema
 
 from perdure import sync
 from perdure.engine.follow import ShownHistory, ShownMessage
 from perdure.engine.tools import recall_tool
 from perdure.errors import PromptTooLong
 from perdure.face.session import Session
+from perdure.transcript.blocks import IMAGE_TYPES, NAME_CHARACTERS, sendable_id
 from perdure.transcript.messages import Usage
 
 Json = dict[str, Any]
@@ -147,7 +151,10 @@ class PerdureCapability(AbstractCapability[Any]):
             return await anyio.to_thread.run_sync(sync.recall_tool.run, self.session, arguments)
 
         definition = recall_tool.definition
-        return Tool.from_schema(recall, definition["name"], definition["description"], definition["input_schema"])
+        tool = Tool.from_schema(recall, definition["name"], definition["description"], definition["input_schema"])
+        # It checks nothing by itself: a list of arguments, which a model may make, would end the run.
+        tool.function_schema.validator = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+        return tool
 
 
 def _definition(tool: ToolDefinition) -> Json:
@@ -177,21 +184,39 @@ def _plain_one(message: ModelMessage) -> Json:
         if isinstance(part, TextPart):
             said.append(_text(part.content))
         elif isinstance(part, ToolCallPart):
-            use = {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-            said.append(use)
+            said.append({"type": "tool_use", "id": _id(part), "name": _name(part), "input": _arguments(part)})
     return {"role": "assistant", "content": said}
 
 
 def _of_request(part: ModelRequestPart) -> Iterator[Json]:
     if isinstance(part, ToolReturnPart):
-        yield _result(part.tool_call_id, part.model_response_str(), is_error=part.outcome != "success")
+        yield _result(_id(part), part.model_response_str(), is_error=part.outcome != "success")
     elif isinstance(part, RetryPromptPart) and part.tool_name is not None:
-        yield _result(part.tool_call_id, part.model_response(), is_error=True)
+        yield _result(_id(part), part.model_response(), is_error=True)
     elif isinstance(part, UserPromptPart):
         contents = [part.content] if isinstance(part.content, str) else part.content
         yield from (_content(one) for one in contents)
     elif not isinstance(part, SystemPromptPart):
         yield _text(_words_of(part))
+
+
+def _id(part: ToolCallPart | ToolReturnPart | RetryPromptPart) -> str:
+    """The id of a call as every API takes it; some servers make ids such as `functions.read:0`."""
+    return sendable_id(part.tool_call_id) or "unknown"
+
+
+def _name(part: ToolCallPart) -> str:
+    return part.tool_name[:NAME_CHARACTERS] or "unknown"
+
+
+def _arguments(part: ToolCallPart) -> Json:
+    """The arguments of a call; numbers that JSON doesn't have, as Python's reader takes them, are texts."""
+    given = part.args
+    if isinstance(given, str) and ("NaN" in given or "Infinity" in given):
+        with suppress(ValueError, RecursionError):
+            if isinstance(found := json.loads(given, parse_constant=str), dict):
+                return found
+    return part.args_as_dict()
 
 
 def _words_of(part: ModelRequestPart) -> str:
@@ -207,8 +232,10 @@ def _content(one: UserContent) -> Json:
     if isinstance(one, str):
         return _text(one)
     if isinstance(one, BinaryContent) and one.is_image:
-        source = {"type": "base64", "media_type": one.media_type, "data": one.base64}
-        return {"type": "image", "source": source}
+        if one.media_type in IMAGE_TYPES and one.data:
+            source = {"type": "base64", "media_type": one.media_type, "data": one.base64}
+            return {"type": "image", "source": source}
+        return _text(f"[a picture: {one.media_type}]")
     if isinstance(one, ImageUrl):
         return {"type": "image", "source": {"type": "url", "url": one.url}}
     return _text(f"[{type(one).__name__}: {getattr(one, 'url', getattr(one, 'identifier', ''))}]")
@@ -245,7 +272,7 @@ def _request_parts(blocks: Sequence[Json], own: Sequence[ModelRequestPart]) -> I
         text = _words(block.get("content", ""))
         like: Any = returns[number] if number < len(returns) else ToolReturnPart("unknown", "")
         is_same = isinstance(like, ToolReturnPart) and like.model_response_str() == text
-        yield replace(like, tool_call_id=block["tool_use_id"], **({} if is_same else {"content": text}))
+        yield replace(like, tool_call_id=_own_id(like, block["tool_use_id"]), **({} if is_same else {"content": text}))
     known = {_words_of(part) for part in others}
     said: list[UserContent] = []
     for block in blocks:
@@ -268,7 +295,7 @@ def _changed_response(blocks: Sequence[Json], own: ModelResponse) -> ModelRespon
     for part in own.parts:
         if isinstance(part, ToolCallPart):
             use = next(uses, None)
-            parts += [] if use is None else [replace(part, tool_call_id=use["id"], args=use["input"])]
+            parts += [] if use is None else [replace(part, tool_call_id=_own_id(part, use["id"]), args=use["input"])]
         elif isinstance(part, TextPart):
             text = next(texts, None)
             parts += [] if text is None else [replace(part, content=text)]
@@ -277,6 +304,11 @@ def _changed_response(blocks: Sequence[Json], own: ModelResponse) -> ModelRespon
     parts += [TextPart(text) for text in texts]
     parts += [ToolCallPart(use["name"], use["input"], use["id"]) for use in uses]
     return replace(own, parts=parts)
+
+
+def _own_id(part: Any, shown: str) -> str:
+    """The id of a part, unless it came twice, and is shown as one of our own."""
+    return str(part.tool_call_id) if _id(part) == shown else shown
 
 
 def _words(content: Any) -> str:

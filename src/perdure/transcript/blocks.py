@@ -536,6 +536,15 @@ def raw_of(value: Any, what: str) -> bytes:
     raise RecordRefused(f"{what}: {wrong}")
 
 
+def whole_characters(value: Any) -> Any:
+    """Plain data without halves of surrogate pairs, which no encoding has: names of files may hold some."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {whole_characters(name): whole_characters(one) for name, one in value.items()}
+    return [whole_characters(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def not_json(value: Any, at: str = "") -> str:
     """What in some plain data JSON can't hold, and where; empty when all is well."""
     where = at or "it"

@@ -18,12 +18,13 @@ from perdure.transcript.blocks import (
     Block,
     check_sendable,
     check_written,
+    encode,
     misspelt,
     raw_of,
     sendable_id,
     text_block,
 )
-from perdure.transcript.messages import Message, Role, Usage, content_of
+from perdure.transcript.messages import Message, Role, Usage, WireFields, content_of
 
 Data = Mapping[str, Any]
 _SYSTEM: Final = ("system", "developer")
@@ -71,7 +72,9 @@ def message_of(given: Any, at: str = "the message") -> Message:
         if role == "assistant":
             if given.get("id") is None and (wrong := misspelt(given, ("tool_calls", "tool_call_id", *_SAID_WITH))):
                 raise RecordRefused(f"{at}: {wrong}")
-            return _checked("assistant", [*_parts(given, role, at), *_calls(given, at)], given, at)
+            said = _checked("assistant", [*_parts(given, role, at), *_calls(given, at)], given, at)
+            wire = _ids_as_said(given)
+            return said if wire is None else msgspec.structs.replace(said, wire=wire)
     except UnicodeEncodeError as e:
         raise RecordRefused(f"{at}: half a surrogate pair at character {e.start} of a text; replace it") from None
     raise RecordRefused(f"{at} has the unknown role {role!r:.40}: it must be {_ROLES}")
@@ -242,6 +245,13 @@ def _calls(given: Data, at: str) -> Iterator[Block]:
         arguments = _arguments(function.get("arguments", function.get("input")), where)
         use = {"type": "tool_use", "id": sendable_id(identity), "name": name, "input": arguments}
         yield _block(use, where)
+
+
+def _ids_as_said(given: Data) -> WireFields | None:
+    """The ids of calls that not every API takes, such as `functions.Bash:0`, which those who made them know."""
+    ids = {sendable_id(call["id"]): call["id"] for call in given.get("tool_calls") or ()}
+    odd = {ours: msgspec.Raw(encode({"id": theirs})) for ours, theirs in ids.items() if ours != theirs}
+    return WireFields(protocol="openai", parts=odd) if odd else None
 
 
 def _arguments(given: Any, at: str) -> Any:
