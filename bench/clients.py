@@ -595,7 +595,7 @@ def main() -> int:
             try:
                 install(client)
             except (subprocess.CalledProcessError, FileNotFoundError) as e:
-                print(f"{client.name:<24} {client.wire:<10} skipped: it can't be installed here ({_reason(e)})")
+                print(f"{client.name:<24} {client.wire:<10} skipped: it can't be installed here ({reason(e)})")
                 continue
             outcome = asyncio.run(run(client, told.calls, told.window, folder))
             print(outcome.row(), flush=True)
@@ -606,9 +606,12 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _reason(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or str(error).encode()
-    return said.decode(errors="replace").strip().splitlines()[-1][:120]
+def reason(error: Exception) -> str:
+    """Why an installation failed, in one line: the first that tells of an error, else the last."""
+    outputs = (getattr(error, "stderr", None), getattr(error, "output", None))
+    said = next((output.decode(errors="replace") for output in outputs if output), str(error))
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if re.search(r"error:|not found", line, re.IGNORECASE)), lines[-1])[:160]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Perdure against the field in one run, on the same recorded sessions in the same windows (SPD-6).
 
-Usage: python bench/peers.py [FOLDER | FILE …] [--all] [--only NAME …] [--window 128000] [--json] [--markdown]
+Usage: python bench/peers.py [FOLDER | FILE …] [--all] [--only NAME …] [--window 48000] [--json] [--markdown]
 
 Each peer is installed from PyPI into `build/peers` at the version written below and used by its public interface, with
 its defaults and with settings after its documentation. A process of its own drives each through each recording, call
@@ -16,16 +16,18 @@ turn are from one made session that grows to 1M tokens, in a window of 200,000.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients import RealClient, folder_of, install
+from clients import RealClient, folder_of, install, reason
 from field.loop import size_of
 from perdure import Message, Usage
 from perdure.adapters.logs import find_logs
@@ -45,19 +47,24 @@ from turn import Talk
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "bench" / "field"
 DATA = ROOT.parent / "shared" / "data"
-SOME = ("f82fa48e", "6c0a282a", "70d782f7")  # without --all: three long recordings of three projects
+SOME = ("0cd9edf7", "15f99783", "8209f1c2")  # without --all: 70,000 to 120,000 tokens, so that LiteLLM ends, too
+WINDOW = 48_000  # which each of these fills one and a half times to two and a half times
+LEAST_WINDOW = 10_000
 SYSTEM = "You are a careful assistant that works on a project with tools."
 AXES = ("facts", "far", "context")
 SIZES = (200_000, 1_000_000)
 LONG_WINDOW = 200_000
-MEASURED = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)  # shares of a size at which a stateless peer is asked
+MEASURED = (0.98, 1.0, 1.02)  # shares of a size at which a stateless peer is asked
 SHARES = (0.5, 0.8)  # where each recording is cut
 LEAST_TOKENS = 60_000  # a shorter session never comes near its window
-SECONDS = 240.0  # of processor time for one peer and one recording
+SECONDS = 300.0  # of processor time for one peer and one recording
+LONG_SECONDS = 120.0  # for the made session
+JOBS = 2  # peers at a time
+LINE_BYTES = 1 << 26  # of a view, the longest that a peer prints
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PeerSetting:
     """A peer with one of its settings."""
 
     package: str
@@ -87,9 +94,9 @@ class Way:
         )
 
 
-def _ways() -> Iterator[Way]:
+def _settings() -> Iterator[PeerSetting]:
     for package, version, script, python, settings in (
-        ("perdure", "", "perdure_peer.py", sys.executable, ("ledger, default", "ledger, thrifty", "notes")),
+        ("perdure", "", "perdure_peer.py", sys.executable, ("default", "thrifty")),
         (
             "langchain", "1.4.7", "langchain_peer.py", sys.executable,
             ("trim, default", "trim, documented", "summarise, default", "summarise, whole", "clear, default",
@@ -108,10 +115,10 @@ def _ways() -> Iterator[Way]:
         ("openhands-sdk", "1.58.0", "openhands_peer.py", "python3.12", ("condenser, default", "condenser, by tokens")),
     ):  # fmt: skip
         for setting in settings:
-            yield Way(package, version, script, setting, python)
+            yield PeerSetting(package, version, script, setting, python)
 
 
-WAYS = tuple(_ways())
+SETTINGS = tuple(_settings())
 
 
 # --- the sessions ----------------------------------------------------------------------------------------------------
@@ -134,7 +141,8 @@ class Session:
     places: dict[int, Place] = field(default_factory=dict)
 
     def write(self, folder: Path, window: int) -> Path:
-        path = folder / f"{self.name}-{window}.json"
+        """The script that peers read, in a window of so many tokens."""
+        path = folder / f"{self.name}.json"
         path.write_text(json.dumps({"system": SYSTEM, "window": window, "calls": self.calls}))
         return path
 
@@ -274,8 +282,9 @@ def long_session() -> Session:
 class Row:
     """A peer with one of its settings, over all sessions."""
 
-    way: Way
+    peer: PeerSetting
     calls: int = 0
+    of: int = 0  # calls of all sessions; more than were made where a peer was stopped or failed
     invalid: int = 0
     beyond: int = 0
     breaks: int = 0
@@ -291,7 +300,7 @@ class Row:
     said: list[str] = field(default_factory=list)  # what couldn't be measured, and why
 
 
-def enter(row: Row, session: Session, done: dict[str, Any], model: ModelSpec) -> None:
+def add_counts(row: Row, session: Session, done: dict[str, Any], model: ModelSpec) -> None:
     """What one session came to. The summariser's calls are paid, too, without a cache."""
     for name in ("calls", "invalid", "beyond", "breaks", "uncached"):
         setattr(row, name, getattr(row, name) + done[name])
@@ -304,7 +313,7 @@ def enter(row: Row, session: Session, done: dict[str, Any], model: ModelSpec) ->
         row.said.append(f"{session.name}: {done['stopped']}")
 
 
-def look(row: Row, session: Session, number: int, text: str, window: int) -> None:
+def add_view(row: Row, session: Session, number: int, text: str, window: int) -> None:
     """Score a view at a place, and a record of ours with a raw tail, half and half, of that same size."""
     place, tokens = session.places[number], base_tokens(text)
     row.places += 1
@@ -319,7 +328,7 @@ def look(row: Row, session: Session, number: int, text: str, window: int) -> Non
             into[axis] = into.get(axis, KeptCount(0, 0)).plus(tallies[axis])
 
 
-def time_of(row: Row, done: dict[str, Any]) -> None:
+def add_times(row: Row, done: dict[str, Any]) -> None:
     """Milliseconds a turn at each size."""
     for size in SIZES:
         spent = [seconds for said, seconds in done["timed"] if 0.9 * size < said <= 1.1 * size]
@@ -328,48 +337,60 @@ def time_of(row: Row, done: dict[str, Any]) -> None:
         row.said.append(f"made session: {done['stopped']}")
 
 
-def drive(way: Way, script: Path, seconds: float) -> Iterator[dict[str, Any]]:
-    """Run a peer's process; gives what it prints. Raises `PeerFailed`."""
-    client = way.client
+class PeerFailed(Exception):
+    """A peer's process ended with an error."""
+
+
+async def drive(peer: PeerSetting, script: Path, seconds: float, hear: Callable[[dict[str, Any]], None]) -> None:
+    """Run a peer's process and hear what it prints. Raises `PeerFailed`."""
+    client = peer.client
     python = sys.executable if client is None else str(folder_of(client) / "bin/python")
-    command = [python, str(SCRIPTS / way.script), str(script), way.setting, "--seconds", str(seconds)]
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
+    command = [python, str(SCRIPTS / peer.script), str(script), peer.setting, "--seconds", str(seconds)]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, limit=LINE_BYTES
+        )
+        assert process.stdout is not None
         try:
-            yield from map(json.loads, process.stdout or ())
-        except BaseException:  # a person who stops it, too
-            process.kill()
-            raise
-        if code := process.wait():
+            async for line in process.stdout:
+                hear(json.loads(line))
+            code = await process.wait()
+        finally:
+            if process.returncode is None:  # a person stopped us
+                process.kill()
+                await process.wait()
+        if code:
             errors.seek(0)
             lines = errors.read().strip().splitlines() or [f"ended with {code}"]
             raise PeerFailed(lines[-1][:200])
 
 
-class PeerFailed(Exception):
-    """A peer's process ended with an error."""
-
-
-def measure(
+async def measure(
     row: Row, sessions: Sequence[Session], long: Session | None, folder: Path, given: argparse.Namespace
 ) -> None:
     """One peer over all sessions."""
     model = model_spec(given.price_of)
-    for session, window in [*((one, given.window) for one in sessions), *([(long, LONG_WINDOW)] if long else [])]:
+    for session in (*sessions, *([long] if long else [])):
+        is_long = session is long
+        row.of += 0 if is_long else len(session.calls)
+        window = LONG_WINDOW if is_long else given.window
+        seconds = min(given.seconds, LONG_SECONDS) if is_long else given.seconds
+
+        def hear(told: dict[str, Any], session: Session = session, window: int = window) -> None:
+            if "view" in told:
+                add_view(row, session, told["view"], told["text"], window)
+            elif "at" in told:
+                _progress(f"{row.peer.name}: {session.name} {told['at']} of {len(session.calls)}")
+            elif session is long:
+                add_times(row, told["done"])
+            else:
+                add_counts(row, session, told["done"], model)
+
         try:
-            for told in drive(row.way, session.write(folder, window), given.seconds):
-                if "view" in told:
-                    look(row, session, told["view"], told["text"], window)
-                elif "at" in told:
-                    _progress(f"{row.way.name}: {session.name} {told['at']} of {len(session.calls)}")
-                elif session is long:
-                    time_of(row, told["done"])
-                else:
-                    enter(row, session, told["done"], model)
+            await drive(row.peer, session.write(folder, window), seconds, hear)
         except PeerFailed as e:
-            row.said.append(f"{session.name}: {e}")
+            if not any(said.endswith(f": {e}") for said in row.said):  # once, where it fails everywhere
+                row.said.append(f"{session.name}: {e}")
 
 
 def _progress(text: str) -> None:
@@ -379,11 +400,24 @@ def _progress(text: str) -> None:
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
-HEAD = ("", "calls", "invalid", "beyond", "breaks", "uncached", "summaries", "USD", "view", "facts", "far", "context",
-        "ours: facts", "far", "context", "ms at 200k", "at 1M")  # fmt: skip
+COSTS = ("", "calls", "invalid", "beyond", "breaks", "uncached", "summaries", "USD", "ms at 200k", "ms at 1M")
+VIEWS = ("", "view", "facts", "far", "context", "ours: facts", "far", "context")
 
 
-def cells(row: Row) -> list[str]:
+def cost_cells(row: Row) -> list[str]:
+    """What the requests of a peer came to; a dash is not measured."""
+    if row.calls:
+        calls = str(row.calls) if row.calls == row.of else f"{row.calls} of {row.of}"
+        counts = [calls, str(row.invalid), str(row.beyond), str(row.breaks), f"{row.uncached:,}", str(row.summaries)]
+        counts.append(f"{row.usd:.2f}")
+    else:
+        counts = ["–"] * 7
+    return [row.peer.name, *counts, *("–" if (ms := row.ms.get(size)) is None else f"{ms:.1f}" for size in SIZES)]
+
+
+def view_cells(row: Row) -> list[str]:
+    """What stood in view at the places, and in a record of ours of that size; a dash is not measured."""
+
     def percent(tallies: dict[str, KeptCount], axis: str) -> str:
         value = tallies[axis].percent if axis in tallies else None
         return "–" if value is None else f"{value:.0f}"
@@ -391,80 +425,125 @@ def cells(row: Row) -> list[str]:
     view = f"{sum(row.views) / len(row.views) / 1000:.0f}k" if row.views else "–"
     if len(row.views) < row.places:
         view += f" ({len(row.views)} of {row.places})"
-    ms = ["–" if row.ms.get(size) is None else f"{row.ms[size]:.1f}" for size in SIZES]
     return [
-        row.way.name, str(row.calls), str(row.invalid), str(row.beyond), str(row.breaks), f"{row.uncached:,}",
-        str(row.summaries), f"{row.usd:.2f}", view, *(percent(row.kept, axis) for axis in AXES),
-        *(percent(row.ours, axis) for axis in AXES), *ms,
+        row.peer.name, view, *(percent(row.kept, axis) for axis in AXES), *(percent(row.ours, axis) for axis in AXES)
     ]  # fmt: skip
 
 
-def table(rows: Sequence[Row], *, is_markdown: bool) -> str:
-    lines = [list(HEAD), *map(cells, rows)]
+def table(lines: Sequence[Sequence[str]], *, is_markdown: bool) -> str:
+    """The first of the lines is the head; the first cell of each is a name, all others are figures."""
     if is_markdown:
-        lines.insert(1, ["---", *("---:" for _ in HEAD[1:])])
+        lines = [lines[0], ["---", *("---:" for _ in lines[0][1:])], *lines[1:]]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    widths = [max(len(line[n]) for line in lines) for n in range(len(HEAD))]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
     return "\n".join(
         "  ".join((cell.ljust if n == 0 else cell.rjust)(widths[n]) for n, cell in enumerate(line)) for line in lines
     )
 
 
-def main() -> int:
+def conditions(
+    sessions: Sequence[Session], rows: Sequence[Row], given: argparse.Namespace, began: os.times_result
+) -> str:
+    """What was measured, on what, under which load, and how long it took."""
+    spent = os.times()
+    names = ", ".join(f"{one.name} ({len(one.calls)} calls)" for one in sessions)
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    versions = dict.fromkeys(f"{row.peer.package} {row.peer.version}" for row in rows if row.peer.version)
+    return (
+        f"Sessions: {names}; window {given.window:,}; prices of {given.price_of}.\n"
+        f"Perdure at {told.stdout.strip() or 'an unknown commit'}; {', '.join(versions) or 'no other package'}.\n"
+        f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f}; {spent.elapsed - began.elapsed:.0f} s, "
+        f"and {sum(spent[:4]) - sum(began[:4]):.0f} s of processor time; milliseconds are of processor time, too."
+    )
+
+
+def asked_for(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, checked; ends the program with one line where it can't be followed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help=f"recordings; {DATA} without any")
-    parser.add_argument("--all", action="store_true", help="all of them, rather than three")
+    parser.add_argument("paths", nargs="*", type=Path, help=f"recordings, or folders of them; {DATA} without any")
+    parser.add_argument("--all", action="store_true", help="all recordings there, rather than three")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="only peers whose names begin so")
-    parser.add_argument("--window", type=int, default=128_000)
-    parser.add_argument("--price-of", default="claude-sonnet-5-5")
+    parser.add_argument("--window", type=int, default=WINDOW, help=f"tokens; {WINDOW:,} without it")
+    parser.add_argument("--price-of", default="claude-sonnet-5-5", metavar="MODEL", help="whose list prices are used")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="processor time for a peer and a recording")
     parser.add_argument("--no-long", action="store_true", help="without the made session of 1M tokens")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
-    given = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
+    given = parser.parse_args(arguments)
+    if given.window < LEAST_WINDOW:
+        parser.error(f"--window: {given.window:,} is too small; {LEAST_WINDOW:,} tokens are the least")
+    if model_spec(given.price_of).input_usd is None:
+        parser.error(f"--price-of: no price is known for {given.price_of}")
+    for name in given.only:
+        if not any(peer.name.startswith(name) for peer in SETTINGS):
+            packages = ", ".join(dict.fromkeys(peer.package.split("[")[0] for peer in SETTINGS))
+            parser.error(f"--only: no peer's name begins with {name!r}; there are {packages}")
+    if missing := [path for path in given.paths if not path.exists()]:
+        parser.error(f"{missing[0]} isn't there; name recordings, or folders of them")
+    return given
+
+
+def install_all(rows: Sequence[Row]) -> None:
+    """Install what the rows need; one whose package can't be installed says why."""
+    failed: dict[str, str] = {}
+    for row in rows:
+        client = row.peer.client
+        if client is None:
+            continue
+        if client.package not in failed:
+            _progress(f"{client.package}: installing")
+            try:
+                install(client)
+            except (subprocess.CalledProcessError, OSError) as e:
+                failed[client.package] = f"can't be installed: {reason(e)}"
+        if client.package in failed:
+            row.said.append(failed[client.package])
+
+
+async def measure_all(rows: Sequence[Row], sessions: Sequence[Session], given: argparse.Namespace) -> None:
+    """Fill the rows, some at a time."""
+    long = None if given.no_long else long_session()
+    free = asyncio.Semaphore(JOBS)
+
+    async def fill(row: Row) -> None:
+        async with free:
+            with tempfile.TemporaryDirectory() as folder:
+                await measure(row, sessions, long, Path(folder), given)
+
+    async with asyncio.TaskGroup() as group:
+        for row in sorted(rows, key=lambda row: "litellm" not in row.peer.package):  # the slowest first
+            if not row.said:
+                group.create_task(fill(row))
+
+
+def main() -> int:
+    given, began = asked_for(), os.times()
     paths = given.paths or [DATA]
-    if missing := [path for path in paths if not path.exists()]:
-        print(f"skipped: {missing[0]} isn't there; name a folder or files with recorded sessions", file=sys.stderr)
-        return 0
-    sessions = sessions_of(find_logs(paths).paths, is_all=given.all or bool(given.paths))
+    sessions = sessions_of(find_logs(paths).paths, is_all=given.all or bool(given.paths)) if paths[0].exists() else []
     if not sessions:
         print(f"skipped: no recording of {LEAST_TOKENS:,} tokens or more in {paths[0]}", file=sys.stderr)
         return 0
-    long, rows = None if given.no_long else long_session(), list[Row]()
+    asked = (peer for peer in SETTINGS if not given.only or peer.name.startswith(tuple(given.only)))
+    rows = [Row(peer) for peer in asked]
+    is_stopped = False
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            for way in WAYS:
-                if given.only and not any(way.name.startswith(name) for name in given.only):
-                    continue
-                rows.append(row := Row(way))
-                client = way.client
-                try:
-                    if client is not None:
-                        _progress(f"{way.name}: installing")
-                        install(client)
-                except (subprocess.CalledProcessError, FileNotFoundError) as e:
-                    said = getattr(e, "stderr", None) or str(e).encode()
-                    row.said.append(
-                        f"can't be installed: {said.decode(errors='replace').strip().splitlines()[-1][:200]}"
-                    )
-                    continue
-                measure(row, sessions, long, Path(folder), given)
+        install_all(rows)
+        asyncio.run(measure_all(rows, sessions, given))
     except KeyboardInterrupt:
+        is_stopped = True
         print("\nstopped; what was measured so far:", file=sys.stderr)
     _progress("")
     if given.json:
-        print(
-            json.dumps([{"name": row.way.name, "version": row.way.version, **asdict(row)} for row in rows], default=str)
-        )
-        return 0
-    names = ", ".join(f"{one.name} ({len(one.calls)} calls)" for one in sessions)
-    print(f"Sessions: {names}; window {given.window:,}; prices of {given.price_of}.\n")
-    print(table(rows, is_markdown=given.markdown))
-    for row in rows:
-        for said in row.said:
-            print(f"\n{row.way.name}: {said}", end="")
-    print()
-    return 0
+        print(json.dumps([{"name": row.peer.name, **asdict(row)} for row in rows], default=str))
+    else:
+        print(conditions(sessions, rows, given, began))
+        for head, cells in ((COSTS, cost_cells), (VIEWS, view_cells)):
+            print(f"\n{table([head, *map(cells, rows)], is_markdown=given.markdown)}")
+        said = [f"{row.peer.name}: {one}" for row in rows for one in row.said]
+        print(*(["", *said] if said else []), sep="\n")
+    return 130 if is_stopped else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Perdure, offline: the ledger by default, session notes, and the thrifty policy."""
+"""Perdure, offline: its defaults, and the thrifty policy."""
 
 from __future__ import annotations
 
@@ -109,8 +109,7 @@ class Perdure(Peer):
 if __name__ == "__main__":
     main(
         {
-            "ledger, default": Perdure,
-            "ledger, thrifty": lambda script: Perdure(script, policy="thrifty"),
-            "notes": lambda script: Perdure(script, notes=True),
+            "default": Perdure,
+            "thrifty": lambda script: Perdure(script, policy="thrifty"),
         }
     )
