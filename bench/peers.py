@@ -388,7 +388,7 @@ async def measure(
 
         try:
             await drive(row.peer, session.write(folder, window), seconds, hear)
-        except PeerFailed as e:
+        except (PeerFailed, OSError, ValueError) as e:  # it can't be started, or what it prints isn't for us
             if not any(said.endswith(f": {e}") for said in row.said):  # once, where it fails everywhere
                 row.said.append(f"{session.name}: {e}")
 
@@ -520,15 +520,17 @@ async def measure_all(rows: Sequence[Row], sessions: Sequence[Session], given: a
 
 def main() -> int:
     given, began = asked_for(), os.times()
-    paths = given.paths or [DATA]
-    sessions = sessions_of(find_logs(paths).paths, is_all=given.all or bool(given.paths)) if paths[0].exists() else []
-    if not sessions:
-        print(f"skipped: no recording of {LEAST_TOKENS:,} tokens or more in {paths[0]}", file=sys.stderr)
-        return 0
+    paths = [path for path in given.paths or [DATA] if path.exists()]
     asked = (peer for peer in SETTINGS if not given.only or peer.name.startswith(tuple(given.only)))
     rows = [Row(peer) for peer in asked]
+    sessions: list[Session] = []
     is_stopped = False
     try:
+        sessions += sessions_of(find_logs(paths).paths, is_all=given.all or bool(given.paths))
+        if not sessions:
+            where = given.paths[0] if given.paths else DATA
+            print(f"skipped: no recording of {LEAST_TOKENS:,} tokens or more in {where}", file=sys.stderr)
+            return 0
         install_all(rows)
         asyncio.run(measure_all(rows, sessions, given))
     except KeyboardInterrupt:

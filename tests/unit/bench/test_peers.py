@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -117,7 +120,7 @@ def test_our_own_peer_runs_a_script(tmp_path: Path) -> None:
     ]
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"system": "Work.", "window": 100_000, "calls": calls}))
-    command = [sys.executable, str(BENCH / "field" / "perdure_peer.py"), str(script), "ledger, default"]
+    command = [sys.executable, str(BENCH / "field" / "perdure_peer.py"), str(script), "default"]
     told = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines()]
     (view,) = [one for one in told if "view" in one]
     done = told[-1]["done"]
@@ -128,13 +131,36 @@ def test_our_own_peer_runs_a_script(tmp_path: Path) -> None:
 
 def test_without_recordings_the_bench_says_so(tmp_path: Path) -> None:
     """SPD-6: it is skipped with a clear reason where there is nothing to measure."""
-    for folder, reason in ((tmp_path / "none", "isn't there"), (tmp_path, "no recording of 60,000 tokens")):
-        command = [sys.executable, str(BENCH / "peers.py"), str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and reason in done.stderr, done.stderr
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "peers.py"), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"skipped: no recording of 60,000 tokens or more in {tmp_path}\n"
 
 
-def test_a_peer_is_measured_from_its_process_to_the_table(peers: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "nobody"], "--only: no peer's name begins with 'nobody'; there are perdure, langchain,"),
+        (["--window", "0"], "--window: 0 is too small; 10,000 tokens are the least"),
+        (["--price-of", "nothing"], "--price-of: no price is known for nothing"),
+        (["nowhere"], "nowhere isn't there; name recordings, or folders of them"),
+    ],
+)
+def test_a_command_line_that_cannot_be_followed_is_one_line(
+    peers: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    """SPD-6: what is wrong, and what there is instead, before anything is measured."""
+    with pytest.raises(SystemExit) as ended:
+        peers.asked_for(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+GIVEN = argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
+
+
+def test_a_peer_is_measured_from_its_process_to_the_tables(peers: Any, tmp_path: Path) -> None:
     """SPD-6: what a process prints becomes a row: counts, price, and the facts in view beside a record of ours."""
     said = [
         Message.of("user", "Look at src/loader/parse_config.py and tell me its limit."),
@@ -146,19 +172,65 @@ def test_a_peer_is_measured_from_its_process_to_the_table(peers: Any, tmp_path: 
     calls, _ = peers.calls_of([(message, 0) for message in [*said, Message.of("user", "Go on."), *later]])
     calls[1]["watched"] = True
     session = peers.Session("tiny", calls, {1: peers.Place(tuple(said), gold)})
-    row = peers.Row(peers.WAYS[0])
-    given = peers.argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
-    peers.measure(row, [session], None, tmp_path, given)
+    row = peers.Row(peers.SETTINGS[0])
+    asyncio.run(peers.measure(row, [session], None, tmp_path, GIVEN))
     assert row.said == []
-    assert (row.calls, row.places, row.breaks, row.beyond) == (2, 1, 0, 0)
+    assert (row.calls, row.of, row.places, row.breaks, row.beyond) == (2, 2, 1, 0, 0)
     assert row.kept["facts"] == (len(gold.facts), len(gold.facts)) and row.usd > 0
-    assert peers.cells(row)[0] == "perdure: ledger, default" and "| 100 |" in peers.table([row], is_markdown=True)
+    assert peers.cost_cells(row)[:5] == ["perdure: default", "2", "0", "0", "0"]
+    assert "| 100 |" in peers.table([peers.VIEWS, peers.view_cells(row)], is_markdown=True)
 
 
-def test_a_peer_that_fails_says_why_in_its_row(peers: Any, tmp_path: Path) -> None:
-    """SPD-6: what couldn't be measured is printed with its reason, and the others go on."""
+def test_a_peer_that_fails_says_why_once(peers: Any, tmp_path: Path) -> None:
+    """SPD-6: what couldn't be measured is a row of dashes with its reason, and the others go on."""
     calls = [{"said": [], "answer": {"role": "nobody"}, "at": None, "measured": False, "watched": False}]
-    row = peers.Row(peers.WAYS[0])
-    given = peers.argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
-    peers.measure(row, [peers.Session("broken", calls)], None, tmp_path, given)
+    row = peers.Row(peers.SETTINGS[0])
+    sessions = [peers.Session("broken", calls), peers.Session("also", calls)]
+    asyncio.run(peers.measure(row, sessions, None, tmp_path, GIVEN))
     assert row.said == ["broken: KeyError: 'text'"] and row.calls == 0
+    assert set(peers.cost_cells(row)[1:]) == set(peers.view_cells(row)[1:]) == {"–"}
+
+
+def test_calls_that_were_not_made_are_told(peers: Any) -> None:
+    """SPD-6: the row of a peer that was stopped doesn't pass for one of the whole session."""
+    row = peers.Row(peers.SETTINGS[0], calls=3, of=5)
+    assert peers.cost_cells(row)[1] == "3 of 5"
+
+
+def test_a_package_that_cannot_be_installed_is_tried_once(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-6: without a network each of its rows says why, in one line, and the other packages are tried."""
+    tried = []
+
+    def install(client: Any) -> None:
+        tried.append(client.package)
+        if client.package == "langchain":
+            lines = b"WARNING: Retrying\nERROR: No matching distribution found for langchain\n[notice] a new pip"
+            raise subprocess.CalledProcessError(1, "pip", stderr=lines)
+
+    monkeypatch.setattr(peers, "install", install)
+    rows = [peers.Row(peer) for peer in peers.SETTINGS if peer.package in ("perdure", "langchain", "litellm")]
+    peers.install_all(rows)
+    assert tried.count("langchain") == 1 and "litellm" in tried and "perdure" not in tried
+    said = {row.peer.package: row.said for row in rows}
+    assert said["langchain"] == ["can't be installed: ERROR: No matching distribution found for langchain"]
+    assert said["perdure"] == said["litellm"] == []
+
+
+def test_a_run_that_is_stopped_leaves_no_process(peers: Any, tmp_path: Path) -> None:
+    """SPD-6: whoever stops it waits for nothing, and the peer's process ends as well."""
+    script = tmp_path / "slow.py"
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+
+    async def stop_when_heard() -> int:
+        heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        slow = peers.PeerSetting("perdure", "", str(script), "slow")
+        driven = asyncio.create_task(peers.drive(slow, script, 1.0, heard.set_result))
+        pid = await heard
+        driven.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await driven
+        return pid
+
+    pid = asyncio.run(asyncio.wait_for(stop_when_heard(), 60))
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
