@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import bench.clients
 import pytest
 from bench.clients import CLIENTS, Worker, folder_of, gateway, is_installed
 from tests.commands import command
@@ -156,6 +159,19 @@ def test_what_cant_be_done_is_said_in_a_line(tmp_path: Path, arguments: tuple[st
     code, said, wrong = setup(tmp_path, *arguments)
     assert code in (1, 2) and not said and told in wrong and len(wrong.splitlines()) == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(("name", "program"), [("cline", "cline"), ("goose", "goose"), ("qwen-code", "qwen")])
+def test_what_to_type_for_others_is_how_they_are_tested(tmp_path: Path, name: str, program: str) -> None:
+    """PLG-1, GW-2: the line has the variables and options with which `bench.clients` runs them through the gateway."""
+    code, said, wrong = setup(tmp_path, name, "--url", "http://127.0.0.1:9999")
+    assert code == 2 and not said and "9999" in wrong and len(wrong.splitlines()) == 1
+    typed = shlex.split(wrong.partition("`")[2].partition("`")[0])
+    client = next(one for one in CLIENTS if one.name == name)
+    values = {"KEY": bench.clients.KEY, "MODEL": "bench", "http://127.0.0.1:9999": "{url}"}
+    filled = [re.sub("KEY$|MODEL$|http://127.0.0.1:9999", lambda found: values[found[0]], word) for word in typed]
+    known = {*(f"{key}={value}" for key, value in client.environ.items()), *client.argv, *sum(client.before, ())}
+    assert f"{{bin}}/{program}" in known and {word for word in filled if word != program} <= known
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex"])

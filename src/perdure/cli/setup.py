@@ -46,8 +46,11 @@ def setup(
     The client's own configuration is changed, and nothing else in it. `--remove` gives the file its bytes back; if you
     have edited it since, your edits stay.
     """
-    from perdure.plugin.setup import CLIENTS, ClientSetup
+    from perdure.plugin.setup import BY_HAND, CLIENTS, ClientSetup
 
+    if client in BY_HAND:
+        typed = BY_HAND[client].format(url=url.rstrip("/"))
+        raise BadSetting(f"{client}: there is no set-up for it; to have it use the gateway, type `{typed}`")
     if client not in CLIENTS:
         raise BadSetting(f"{client}: there is no set-up for it, only for {', '.join(CLIENTS)}")
     if sum((plugin, gateway, remove)) > 1:

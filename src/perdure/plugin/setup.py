@@ -109,6 +109,14 @@ CLIENTS: Final = {
 }
 
 
+# Clients whose address stands among keys and models that only a person knows: what they type to use the gateway.
+BY_HAND: Final = {
+    "cline": "cline auth -p openai -k KEY -m MODEL -b {url}/v1",
+    "goose": "OPENAI_HOST={url} GOOSE_PROVIDER=openai goose",
+    "qwen-code": "OPENAI_BASE_URL={url}/v1 OPENAI_MODEL=MODEL qwen --auth-type openai",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SetupResult:
     """What came of it: the way, the file, whether anything was changed, and what a person still has to do."""
