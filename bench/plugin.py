@@ -24,8 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from perdure.transcript.tokens import base_tokens
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "claude_code"
+WORDS = "mocks threads sockets clocks globals fixtures sleeps dates files".split()
 LEAST_TOKENS = 20_000  # before a compaction; less teaches nothing
 AXES = ("facts", "far", "context", "line", "commands", "edited", "words", "failing", "todos", "last")
 _AUDITED = """
@@ -108,11 +111,16 @@ class HookBench:
         outer = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**outer, **{name: str(self.folder / folder) for name, folder in own.items()}}
 
+    def ask(self, text: str) -> None:
+        """Have a person say something, now."""
+        said = {"type": "user", "uuid": str(uuid.uuid4()), "message": {"role": "user", "content": text}}
+        with self.log.open("a") as file:
+            file.write(json.dumps({**said, "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"}) + "\n")
+
     def compile(self) -> None:
         """Have each kind of hook run once."""
-        remembered = {"type": "user", "message": {"role": "user", "content": "Never use mocks of the parser in tests."}}
         other = HookBench(self.folder, self.folder / "projects/first.jsonl", "first")
-        other.log.write_text(json.dumps({**remembered, "uuid": "first", "sessionId": "first"}) + "\n")
+        other.ask("Never use mocks of the parser in tests.")
         for event in ("PreCompact", "SessionStart", "SessionEnd"):
             other.run(event, source="compact")
 
@@ -200,7 +208,14 @@ def times(files: Sequence[Path], megabytes: int, runs: int) -> None:
         rows.append(bench.times("PreCompact: 200 KB came", runs, "PreCompact", before=grow, trigger="auto"))
         rows.append(bench.times("SessionStart, source compact", runs, "SessionStart", source="compact"))
         rows.append(bench.times("SessionStart, source resume", runs, "SessionStart", source="resume"))
-        rows.append(bench.times("SessionEnd: with something to save", 1, "SessionEnd", reason="other"))
+        words = iter(WORDS)
+        ends = bench.times(
+            "SessionEnd: something to save",
+            min(runs, 9),
+            "SessionEnd",
+            before=lambda: bench.ask(f"Never use {next(words)} in tests of the parser."),
+        )
+        rows.append(ends)
         rows.append(bench.times("SessionEnd: nothing to save", runs, "SessionEnd", reason="other"))
         for row in rows:
             print(row.row())

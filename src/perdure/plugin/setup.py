@@ -112,7 +112,7 @@ CLIENTS: Final = {
 # Clients whose address stands among keys and models that only a person knows: what they type to use the gateway.
 BY_HAND: Final = {
     "cline": "cline auth -p openai -k KEY -m MODEL -b {url}/v1",
-    "goose": "OPENAI_HOST={url} GOOSE_PROVIDER=openai goose",
+    "goose": "OPENAI_HOST={url} GOOSE_PROVIDER=openai goose session",
     "qwen-code": "OPENAI_BASE_URL={url}/v1 OPENAI_MODEL=MODEL qwen --auth-type openai",
 }
 
