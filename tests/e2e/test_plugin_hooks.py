@@ -204,7 +204,8 @@ def test_the_status_line(hooks: HookRunner, log: ClaudeCodeLog) -> None:
 
     def line() -> str:
         command = [sys.executable, "-P", "-m", "perdure.plugin", "statusline"]
-        done = subprocess.run(command, input=json.dumps(given).encode(), capture_output=True, check=True)
+        told = json.dumps(given).encode()
+        done = subprocess.run(command, input=told, capture_output=True, env=hooks.environ(), check=True)
         return done.stdout.decode()
 
     assert line() == "perdure: context 42%, nothing recorded yet\n"
@@ -212,6 +213,9 @@ def test_the_status_line(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     log.compact()
     hooks.run("PreCompact")
     assert line() == "perdure: context 42%, 1 compaction, all of the log read\n"
+    given["transcript_path"] = str(hooks.folder / "elsewhere" / "a" / "b" / "c.jsonl")
+    given["context_window"] = {"used_percentage": 10**400}  # what goes wrong is noted where it always is
+    assert line() == "" and "OverflowError" in hooks.errors and not (hooks.folder / "elsewhere").exists()
 
 
 def test_where_nothing_can_be_kept_the_record_is_given(

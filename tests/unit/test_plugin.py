@@ -576,3 +576,32 @@ def test_a_damaged_note_of_what_is_left_holds_nothing_up(tmp_path: Path, log: Cl
     given = {"session_id": "another", "transcript_path": str(log.path), "source": "startup"}
     assert answer({**given, "hook_event_name": "SessionStart"}, str(tmp_path / "data")) == ""
     assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("shape", ["none is answered", "each is answered behind the next one"])
+def test_many_open_calls_are_read_in_few_steps(
+    folder: Path, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """PLG-1: a log in which calls stay open is caught up with in steps of some size, not call by call."""
+    monkeypatch.setattr(carried_module, "MOST_OPEN_BYTES", 40_000)
+    monkeypatch.setattr(carried_module, "PART_BYTES", 5_000)
+    work(log, 1)
+    before = log.call("Bash", command="echo 0")
+    for number in range(1, 400):
+        call = log.call("Bash", command=f"echo {number}")
+        if shape != "none is answered":
+            log.result(before, "done")
+        before = call
+    for turn in range(2, 12):
+        work(log, turn)
+    size, steps = log.path.stat().st_size, 0
+    while True:
+        with open_carried(str(folder), str(log.path)) as carried:
+            offset = carried.head.offset
+            carried.read_on(0.0)
+            carried.save()
+            if carried.head.offset == offset:
+                break
+        steps += 1
+    assert steps < 4 + size / 10_000 and size - offset < 60_000
+    assert "/srv/app/src/module_11.py" in read_on(folder, log).files

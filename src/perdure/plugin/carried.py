@@ -25,7 +25,7 @@ from perdure.transcript.messages import Message
 
 PART_BYTES: Final = 128 * 1024  # of a log, read at once
 MOST_LINE_BYTES: Final = 16 * 1024 * 1024  # a longer line is passed over
-MOST_OPEN_BYTES: Final = 1024 * 1024  # behind a call that stays open; then it is taken for one that nobody answered
+MOST_OPEN_BYTES: Final = 1024 * 1024  # read behind an open call; then those in the first half count as never answered
 MOST_MEMORY_CHARS: Final = 1_200_000  # between two boundaries; then the memory is packed all the same
 _BOUNDARIES = {"claude-code": b'"subtype":"compact_boundary"', "codex": b'"type":"compacted"'}
 
@@ -131,7 +131,8 @@ class CarriedLog:
                         return False  # the log ends in an open call
                     size *= 2
                     continue
-                call = _open_call(steps, behind=call)  # nobody answers it any more
+                middle = self.head.line + part.data.count(b"\n", 0, len(part.data) // 2)
+                call = _open_call(steps, behind=max(call, middle))  # nobody answers those before it any more
             if call is not None:
                 part = LogPart(start, part.data[: part.place_of(call - self.head.line) - start])
                 chain = self.body.chain.copy()
@@ -260,8 +261,12 @@ def _open_call(steps: Sequence[Step], behind: int = 0) -> int | None:
     answers = {result.tool_use_id: step.line for step in said for result in step.message.tool_results}
     calls = [(step.line, answers.get(use.id)) for step in said for use in step.message.tool_uses if step.line > behind]
     end = min((line for line, answer in calls if answer is None), default=None)
-    while end is not None and (before := [line for line, answer in calls if line < end <= (answer or end)]):
-        end = min(before)  # its answer came behind a call that is open
+    if end is None:
+        return None
+    answered = [(line, answer) for line, answer in calls if answer is not None]
+    for line, answer in sorted(answered, reverse=True):
+        if line < end <= answer:
+            end = line  # its answer came behind a call that is open
     return end
 
 

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         given = json.loads(sys.stdin.buffer.read(MOST_INPUT_BYTES))
         if isinstance(given, dict):
             is_line = arguments[:1] == ["statusline"]
-            folder = _line_folder(given) if is_line else data_folder(os.environ)
+            folder = _line_folder(os.environ) if is_line else data_folder(os.environ)
             said = _status_line(given, folder) if is_line else answer(given, folder, part, parts)
             sys.stdout.buffer.write(said.encode("utf-8", "replace"))  # whatever a terminal's encoding is
             sys.stdout.flush()
@@ -275,10 +275,11 @@ def _note(data: str) -> None:
 # --- the status line --------------------------------------------------------------------------------------------------
 
 
-def _line_folder(given: Mapping[str, Any]) -> str:
-    """Where the plugin's hooks keep their state, as a status line finds it: beside the logs of the same client."""
-    log = str(given.get("transcript_path") or "")
-    return os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(log))), "plugins", "data", "perdure-perdure")
+def _line_folder(environ: Mapping[str, str]) -> str:
+    """Where the plugin's hooks keep their state: a status line isn't told, and takes nobody's word for it."""
+    from perdure.adapters.machine.clients import claude_folder
+
+    return str(claude_folder(environ) / "plugins" / "data" / "perdure-perdure")
 
 
 def _status_line(given: Mapping[str, Any], data: str) -> str:
