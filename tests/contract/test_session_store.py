@@ -12,7 +12,7 @@ import anyio
 import pytest
 from tests.services import FixedClock
 
-from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork
+from perdure.adapters.journal import DISK, FileBlobs, ListedSession, SessionStore, fork
 from perdure.adapters.journal.projects import OWNER, PROJECTS, ProjectFolders, folder_name
 from perdure.adapters.journal.store import BLOBS, id_for
 from perdure.adapters.machine.clock import RandomIds, SystemClock
@@ -43,7 +43,7 @@ def made(
     return anyio.run(body)
 
 
-def listed(home: Path) -> SessionInfo:
+def listed(home: Path) -> ListedSession:
     (info,) = SessionStore(home).list()
     return info
 

@@ -33,7 +33,7 @@ from tests.commands import command
 from tests.terminals import environment, served, terminal
 
 from perdure.acp.server import EditorServer
-from perdure.adapters.journal.store import SessionInfo, SessionStore
+from perdure.adapters.journal.store import ListedSession, SessionStore
 from perdure.testing import say
 
 pytestmark = pytest.mark.e2e
@@ -600,8 +600,11 @@ def test_a_model_that_fails_is_an_error_in_one_line(folder: Path, env: dict[str,
 def test_a_session_whose_time_is_beyond_the_calendar_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ACP-1: an import is as old as its log says, which anybody may set; the others are listed beside it."""
 
-    def found(store: SessionStore, project: str | None) -> list[SessionInfo]:
-        return [SessionInfo(f"s{n}", tmp_path, "/p", at, 1) for n, at in enumerate((2.0**38, 0.0))]
+    def found(store: SessionStore, project: str | None) -> list[ListedSession]:
+        return [
+            ListedSession(id=f"s{n}", place="", directory=tmp_path, project="/p", modified=at, bytes=1)
+            for n, at in enumerate((2.0**38, 0.0))
+        ]
 
     async def body() -> list[Any]:
         made = EditorServer(agents_in=None, wording=None, version="1")  # type: ignore[arg-type] # none is asked for here

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perdure.adapters.config import Config
-    from perdure.adapters.journal import SessionInfo
+    from perdure.adapters.journal import ListedSession
     from perdure.adapters.journal.search import StoreArchive
     from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
@@ -214,7 +214,7 @@ def search(
         _show_hit(rank, hit, short, about[hit.session])
 
 
-def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[str, SessionInfo]:
+def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[str, ListedSession]:
     """What is known about the sessions of some hits, by their ids."""
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.store import describe
@@ -244,7 +244,7 @@ def _archive(session: str | None, project: Path | None, is_all: bool, home: Path
     return StoreArchive(home, here)
 
 
-def _hit_data(rank: int, hit: Hit, about: SessionInfo) -> dict[str, Any]:
+def _hit_data(rank: int, hit: Hit, about: ListedSession) -> dict[str, Any]:
     from perdure.ports.session import SearchHit as Hit
 
     data = {name: getattr(hit, name) for name in Hit.__dataclass_fields__}
@@ -253,7 +253,7 @@ def _hit_data(rank: int, hit: Hit, about: SessionInfo) -> dict[str, Any]:
     return {"rank": rank, **data, "title": about.title, "client": about.client}
 
 
-def _show_hit(rank: int, hit: Hit, short: dict[str, str], about: SessionInfo) -> None:
+def _show_hit(rank: int, hit: Hit, short: dict[str, str], about: ListedSession) -> None:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
     when = f", {moment(hit.at)}" if hit.at is not None else ""
     out(f"{rank}. {short[hit.session]} {hit.id}")

@@ -15,7 +15,7 @@ from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_js
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
-    from perdure.adapters.journal import SessionInfo, SessionStore
+    from perdure.adapters.journal import ListedSession, SessionStore
     from perdure.engine.session import LiveSession
 
 app = typer.Typer(
@@ -130,12 +130,12 @@ def _hint(store: SessionStore, is_gateway: bool) -> str:
     return "; --gateway lists those of the gateway's clients" if is_there else ""
 
 
-def _named_by(info: SessionInfo, tenant: str | None) -> tuple[str | None, ...]:
+def _named_by(info: ListedSession, tenant: str | None) -> tuple[str | None, ...]:
     """What a person may look for."""
     return info.id, info.title, info.last_prompt, info.folder or info.project, info.client, tenant, *info.tags
 
 
-def _list_clients(shown: Sequence[SessionInfo], short: Mapping[str, str], tenants: Mapping[Path, str]) -> None:
+def _list_clients(shown: Sequence[ListedSession], short: Mapping[str, str], tenants: Mapping[Path, str]) -> None:
     rows = [
         (
             short[info.id],
@@ -152,7 +152,7 @@ def _list_clients(shown: Sequence[SessionInfo], short: Mapping[str, str], tenant
     table(("session", "last written", "messages", "size", "title", "client", "folder", "tenant"), rows)
 
 
-def _list_own(shown: Sequence[SessionInfo], short: Mapping[str, str], numbers: Mapping[Path, int]) -> None:
+def _list_own(shown: Sequence[ListedSession], short: Mapping[str, str], numbers: Mapping[Path, int]) -> None:
     has_clients = any(info.client for info in shown)  # imported from their logs
     rows = [
         (
@@ -199,7 +199,7 @@ def show(session: SessionName, json: Json = False) -> None:
         out(f"{name.replace('_', ' '):<12} {clean(text)}")
 
 
-def _data(info: SessionInfo) -> dict[str, Any]:
+def _data(info: ListedSession) -> dict[str, Any]:
     return {
         "session": info.id,
         "title": info.title,

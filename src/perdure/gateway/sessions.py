@@ -33,6 +33,7 @@ from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.conversations import Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.gateway.stored import DeletedResponses, StoredResponse, stored_response
+from perdure.ports.home import KnownLink
 from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
@@ -282,15 +283,6 @@ class LinkIndex:
             for name in ("", "-wal", "-shm"):
                 path = self._path.with_name(self._path.name + name)
                 path.unlink(missing_ok=True)
-
-
-class KnownLink(NamedTuple):
-    """A link of a session, after so many messages; and the id of an answer, or of an item of one, that ended there."""
-
-    link: bytes
-    session: str
-    messages: int
-    answer: str = ""
 
 
 def _unname(db: sqlite3.Connection, sessions: Iterable[str]) -> None:

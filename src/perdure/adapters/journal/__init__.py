@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.journal import FileJournal as FileJournal
     from perdure.adapters.journal.reading import verify as verify
     from perdure.adapters.journal.reading import verify_and_scan as verify_and_scan
+    from perdure.adapters.journal.store import ListedSession as ListedSession
     from perdure.adapters.journal.store import SessionFiles as SessionFiles
-    from perdure.adapters.journal.store import SessionInfo as SessionInfo
     from perdure.adapters.journal.store import SessionStore as SessionStore
     from perdure.adapters.journal.store import fork as fork
     from perdure.adapters.journal.store import short_ids as short_ids
@@ -36,7 +36,7 @@ _NAMES = {
     "FileJournal": "journal",
     "LockHolder": "append_file",
     "SessionFiles": "store",
-    "SessionInfo": "store",
+    "ListedSession": "store",
     "SessionLock": "append_file",
     "SessionStore": "store",
     "blob_problems": "blobs",

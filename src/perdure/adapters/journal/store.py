@@ -37,6 +37,7 @@ from perdure.errors import (
     SessionNotFound,
 )
 from perdure.memory.places import MEMORY, name_for_people
+from perdure.ports.home import SessionInfo
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_line
@@ -54,24 +55,11 @@ _NESTING = (b'{"type":"compacted"', b'{"type":"collapsed"')  # records that hold
 _MESSAGE = b'{"type":"message","id":'
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """One session of a listing. `messages` is None when only reading the whole journal would tell."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession(SessionInfo):
+    """A session of a listing, with its folder."""
 
-    id: str
     directory: Path
-    project: str
-    modified: float
-    bytes: int
-    created: float | None = None
-    title: str | None = None
-    last_prompt: str | None = None
-    messages: int | None = None
-    tags: tuple[str, ...] = ()
-    branch: str | None = None
-    client: str | None = None
-    folder: str | None = None
-    problem: str | None = None
 
 
 @dataclass(slots=True)
@@ -141,7 +129,7 @@ def _text(message: Message) -> str | None:
     return " ".join(words[: PROMPT_CHARS * 4].split())[:PROMPT_CHARS] or None
 
 
-def describe(journal: Path) -> SessionInfo:
+def describe(journal: Path) -> ListedSession:
     """What the edges of a journal say; its problem when they say nothing."""
     directory = journal.parent
     modified, size, header = 0.0, 0, None
@@ -161,8 +149,9 @@ def describe(journal: Path) -> SessionInfo:
         problem = f"{journal.name}: {e}"
     if problem is None and found.damaged:
         problem = f"{journal.name}: {found.damaged} damaged lines near its ends"
-    return SessionInfo(
+    return ListedSession(
         id=directory.name,
+        place=str(journal),
         directory=directory,
         project=(header and header.project) or directory.parent.name,
         modified=modified,
@@ -333,7 +322,7 @@ class SessionStore:
             with contextlib.suppress(OSError):
                 directory.rmdir()  # refused where anything else is in it
 
-    def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
+    def list(self, project: str | Path | None = None) -> tuple[ListedSession, ...]:
         """All sessions, or those of a project, last written first."""
         found = [describe(directory / JOURNAL) for directory in self.directories(project)]
         return tuple(sorted(found, key=lambda info: (info.modified, info.id), reverse=True))

@@ -1,0 +1,230 @@
+"""Where sessions are kept, and what is kept beside them: on this machine's disk, in a database, or in memory (SCL-1).
+
+A store has homes: one of a person, or one for each tenant of a gateway. A home never sees what another one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from perdure.ports.session import Archive, Blobs, Calibrations, Journal, LoadedJournal, NotesFile, PlacedRecord
+
+if TYPE_CHECKING:
+    from perdure.ports.memory import MemorySearch, MemoryStore
+    from perdure.transcript.records import Header
+
+Durability = Literal["commit", "process"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One session of a listing. `messages` is None when only reading the whole journal would tell.
+
+    `place` is where its journal stands, for people: a path, or the database and the session's id.
+    """
+
+    id: str
+    place: str
+    project: str
+    modified: float
+    bytes: int
+    created: float | None = None
+    title: str | None = None
+    last_prompt: str | None = None
+    messages: int | None = None
+    tags: tuple[str, ...] = ()
+    branch: str | None = None
+    client: str | None = None
+    folder: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """A session that was made or opened. Closing its journal lets go of it, so that anybody else can open it."""
+
+    id: str
+    header: Header
+    journal: Journal
+    blobs: Blobs
+    notes: NotesFile
+    place: str
+
+
+class KeptDocument(NamedTuple):
+    """A small text that is kept under a name; its `version` changes whenever it does."""
+
+    data: bytes
+    version: str
+    modified: float
+
+
+class Documents(Protocol):
+    """Small texts by name, of one kind: conversations, usage, what was deleted. Failures are `JournalError`.
+
+    `put` replaces one only while it is still at `instead_of` (None: there is none yet), and gives its new version; None
+    when somebody else was faster. `forget` deletes those that nobody changed since a time.
+    """
+
+    async def get(self, name: str) -> KeptDocument | None: ...
+
+    async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None: ...
+
+    async def delete(self, name: str) -> None: ...
+
+    async def forget(self, before: float) -> int: ...
+
+
+class KnownLink(NamedTuple):
+    """A link of a session, after so many messages; and the id of an answer, or of an item of one, that ended there."""
+
+    link: bytes
+    session: str
+    messages: int
+    answer: str = ""
+
+
+class Links(Protocol):
+    """Which session knows which beginning of a history (GW-4). It can be made anew from the journals; never raises.
+
+    `longest` gives the session that knows the longest of these beginnings, and how many messages that is. What is
+    `enter`ed is found at the latest by the next question in this process, and after `flush` by all. The session that
+    was there first keeps a link that several share.
+    """
+
+    async def longest(self, links: Sequence[bytes]) -> tuple[str, int] | None: ...
+
+    async def of_answer(self, answer: str) -> KnownLink | None: ...
+
+    async def named(self, name: str) -> list[str]: ...
+
+    def enter(self, rows: Iterable[KnownLink]) -> None: ...
+
+    def name(self, session: str, name: str) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    async def forget(self, session: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Home(Protocol):
+    """All that one person, or one tenant, keeps.
+
+    Sessions: `open` takes an id or the unique beginning of one. One owner writes a session at a time: `SessionBusy` for
+    another while the first is at it. An owner that was paused for so long that another took its place can't append any
+    more: `JournalLost` (SCL-3). `load` reads a session whole, whoever writes it. `fork` makes a new session of records
+    of another, with its blobs; whole or not at all. `delete` removes one for good.
+
+    `archive` searches the sessions of a project, None for all. `blobs` are those of no session. `memories` are those
+    of a project (SCL-1: on files, of its folder).
+    """
+
+    name: str
+
+    async def create(
+        self,
+        session: str,
+        *,
+        project: str | Path,
+        created: float,
+        source: str | None = None,
+        forked_from: str | None = None,
+        durability: Durability = "commit",
+    ) -> StoredSession: ...
+
+    async def open(
+        self, reference: str, *, durability: Durability = "commit", read_only: bool = False
+    ) -> StoredSession: ...
+
+    async def load(self, session: str) -> LoadedJournal: ...
+
+    async def fork(
+        self, reference: str, session: str, *, created: float, past: Sequence[PlacedRecord] | None = None
+    ) -> None: ...
+
+    async def delete(self, session: str) -> None: ...
+
+    async def has(self, session: str) -> bool: ...
+
+    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[SessionInfo]: ...
+
+    def archive(self, project: str | None = None) -> Archive: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def calibrations(self) -> Calibrations: ...
+
+    def documents(self, kind: str) -> Documents: ...
+
+    def memories(self, project: str) -> tuple[MemoryStore, MemorySearch]: ...
+
+    async def secret_key(self) -> bytes: ...
+
+
+class Claim(NamedTuple):
+    """Work that a worker has taken: it may commit its effects while its `fence` stands, up to `want`."""
+
+    tenant: str
+    session: str
+    kind: str
+    done: int
+    want: int
+    fence: int
+    attempts: int
+
+
+class WorkQueue(Protocol):
+    """Background work, as one row for each session and kind: how far it is wanted, and how far it is done (SCL-2).
+
+    `want` raises how far; it never lowers it, and many calls are one piece of work. `claim` takes up to so many pieces
+    that nobody is at, for so many seconds; `renew` says that a worker is still at one. `finish` says that all up to
+    `Claim.want` is done: False, and nothing has changed, when another worker has taken the claim since. `fail` puts it
+    off, longer each time; after so many attempts it is dead until somebody wants more, or `revive`s it.
+    """
+
+    async def want(self, tenant: str, session: str, kind: str, upto: int) -> None: ...
+
+    async def claim(self, owner: str, *, limit: int, seconds: float) -> Sequence[Claim]: ...
+
+    async def renew(self, claim: Claim, *, seconds: float) -> bool: ...
+
+    async def finish(self, claim: Claim) -> bool: ...
+
+    async def fail(self, claim: Claim, why: str) -> None: ...
+
+    async def dead(self) -> Sequence[tuple[Claim, str]]: ...
+
+    async def revive(self, tenant: str, session: str, kind: str) -> None: ...
+
+
+class Store(Protocol):
+    """All homes: a folder, a database with its blobs, or this process's memory.
+
+    `home` gives that of a tenant, empty for the person's own; nothing is made before something is kept. `probe` really
+    writes something durably, and says how many seconds that took. `delete_tenant` removes a home for good (SCL-6).
+    """
+
+    name: str
+
+    def home(self, tenant: str = "") -> Home: ...
+
+    async def tenants(self) -> Mapping[str, int]: ...
+
+    async def delete_tenant(self, tenant: str) -> None: ...
+
+    async def probe(self) -> float: ...
+
+    @property
+    def work(self) -> WorkQueue: ...
+
+    async def close(self) -> None: ...
