@@ -810,12 +810,12 @@ class SyncRecallTool:
 
         return recall_tool.definition
 
-    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> str:
+    def run(self, session: SyncSession, arguments: Mapping[str, Any] | str) -> str:
         """Answer a call of the model.
 
         Args:
             session: whose past is asked for.
-            arguments: the input of the tool use.
+            arguments: the input of the tool use, or the JSON of it, as OpenAI's APIs give it.
 
         Returns:
             The content of the result. What can't be done is said in it: a model can only go on from what it reads.
@@ -854,12 +854,12 @@ class SyncMemoryTool:
 
         return memory_tool.definition
 
-    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> MemoryToolResult:
+    def run(self, session: SyncSession, arguments: Mapping[str, Any] | str) -> MemoryToolResult:
         """Answer a call of the model.
 
         Args:
             session: whose memories are meant, those of its project and of its user.
-            arguments: the input of the tool use.
+            arguments: the input of the tool use, or the JSON of it, as OpenAI's APIs give it.
 
         Returns:
             `text`, the content of the result, and `is_error`. What can't be done is said in it.

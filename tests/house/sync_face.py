@@ -149,7 +149,7 @@ def tool_class(name: str, instance: str, kind: type[Any]) -> str:
         + f"\n\n{constants}\n    @property\n    def definition(self) -> dict[str, Any]:\n"
         + f"        {quotes}As the Messages API takes it; `set_prefix` takes the tool itself.{quotes}\n"
         + f"{load}        return {instance}.definition\n\n"
-        + f"    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> {result}:\n{doc}\n"
+        + f"    def run(self, session: SyncSession, arguments: Mapping[str, Any] | str) -> {result}:\n{doc}\n"
         + f'{load}        return asked_of(session, "{instance}.run", {instance}.run, arguments)\n\n\n'
         + f"{instance} = {name}()\n"
     )

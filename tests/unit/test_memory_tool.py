@@ -108,6 +108,18 @@ def test_texts_of_what_cannot_be_done(command: str, arguments: dict[str, Any], t
     played(do)
 
 
+def test_arguments_as_openais_apis_give_them() -> None:
+    """MEM-10, LIB-4: the JSON of them, and anything else that a model writes there."""
+
+    async def do(desk: Desk) -> None:
+        said = await memory_tool.run(desk.session, '{"command": "view", "path": "/memories"}')
+        assert not said.is_error
+        for broken in ("", "[", "[1]", "null", "\ud800"):
+            assert (await memory_tool.run(desk.session, broken)).is_error, broken
+
+    played(do)
+
+
 def test_definitions() -> None:
     """MEM-7: Anthropic's own type, and a schema for all others."""
     assert memory_tool.native == {"type": "memory_20250818", "name": "memory"}

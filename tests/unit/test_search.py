@@ -260,6 +260,9 @@ def test_the_tool_answers_in_text(tmp_path: Path) -> None:
         ]
         for wrong in mistakes:
             assert (await run(session, wrong)).startswith("recall failed: "), wrong
+        assert "our plan" in await run(session, '{"id": "message-x"}')
+        for broken in ("", "[", "[1]", "null", '{"id": ', "[" * 100_000, "\ud800"):
+            assert (await run(session, broken)).startswith("recall failed: "), broken[:9]
         assert "Nothing that was said fits" in await run(session, {"query": "zebra"})
         await session.ports.journal.close()
 

@@ -165,12 +165,12 @@ class RecallTool:
         """The same as bytes, for `Front.tools`."""
         return encode(self.definition)
 
-    async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> str:
+    async def run(self, session: LiveSession, arguments: Mapping[str, Any] | str) -> str:
         """Answer a call of the model.
 
         Args:
             session: whose past is asked for.
-            arguments: the input of the tool use.
+            arguments: the input of the tool use, or the JSON of it, as OpenAI's APIs give it.
 
         Returns:
             The content of the result. What can't be done is said in it: a model can only go on from what it reads.
@@ -187,7 +187,7 @@ recall_tool = RecallTool()
 
 async def recall_answer(
     session: LiveSession,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, Any] | str,
     *,
     within: Sequence[str] | None = None,
     limit_chars: int = LIMIT_CHARS,
@@ -212,7 +212,21 @@ def _check_face(session: object, tool: str) -> None:
         raise WrongLoop(f"{tool}.run takes a session of perdure; for one of perdure.sync, import the tool from there")
 
 
-def _recall_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _as_written(arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | None:
+    """The arguments of a call, whatever the model wrote there; None where that is no object."""
+    given: Any = arguments
+    if isinstance(arguments, str):
+        try:
+            given = msgspec.json.decode(arguments or "{}")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+    return given if isinstance(given, Mapping) else None
+
+
+def _recall_arguments(written: Mapping[str, Any] | str) -> dict[str, Any]:
+    arguments = _as_written(written)
+    if arguments is None:
+        raise BadRecall("its arguments have to be a JSON object with id or query")
     unknown = sorted(set(arguments) - _RECALL_SCHEMA["properties"].keys())
     if unknown:
         raise BadRecall(f"unknown arguments {', '.join(unknown)}: give id or query")
@@ -413,12 +427,12 @@ class MemoryTool:
         """The same as bytes, for `Front.tools`."""
         return encode(self.definition)
 
-    async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> MemoryToolResult:
+    async def run(self, session: LiveSession, arguments: Mapping[str, Any] | str) -> MemoryToolResult:
         """Answer a call of the model.
 
         Args:
             session: whose memories are meant, those of its project and of its user.
-            arguments: the input of the tool use.
+            arguments: the input of the tool use, or the JSON of it, as OpenAI's APIs give it.
 
         Returns:
             `text`, the content of the result, and `is_error`. What can't be done is said in it.
@@ -444,8 +458,11 @@ class MemoryTool:
 memory_tool = MemoryTool()
 
 
-def _memory_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _memory_arguments(written: Mapping[str, Any] | str) -> dict[str, Any]:
     """The arguments of a command that are needed and of the right kind."""
+    arguments = _as_written(written)
+    if arguments is None:
+        raise MemoryToolError("Error: its arguments have to be a JSON object with command")
     command = arguments.get("command")
     if command not in COMMANDS:
         raise MemoryToolError(f"Error: command has to be one of {', '.join(COMMANDS)}")

@@ -107,14 +107,8 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         known = self._open.get(("", session_id))
         if known is None:
             return f"recall failed: nothing was asked under the litellm_session_id {session_id!r:.80} yet"
-        try:
-            given = json.loads(arguments) if isinstance(arguments, str) else arguments
-        except ValueError:
-            given = None
-        if not isinstance(given, Mapping):
-            return "recall failed: its arguments have to be a JSON object with id or query"
         async with known.lock:
-            return await recall_tool.run(known.session, given)
+            return await recall_tool.run(known.session, arguments)
 
     async def close(self) -> None:
         """Let go of all sessions. What was said stays, and a conversation that has an id goes on from it."""

@@ -12,7 +12,6 @@ keeps a run of any length within the window.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -182,13 +181,7 @@ class PerdureSession:
         await self.session.follow(items, usage=usage)
 
     async def _recall(self, context: Any, arguments: str) -> str:
-        try:
-            given = json.loads(arguments or "{}")
-        except ValueError:
-            given = None
-        if not isinstance(given, dict):
-            return "recall failed: its arguments have to be a JSON object with an id or a query"
-        return await recall_tool.run(self.session, given)
+        return await recall_tool.run(self.session, arguments)
 
 
 class _RecoveringModel(Model):
