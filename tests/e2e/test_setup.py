@@ -256,6 +256,14 @@ def test_after_an_update_it_is_installed_again(tmp_path: Path, claude: Path) -> 
     assert "nothing was changed" in setup(tmp_path, "claude-code", program=claude)[1]
 
 
+def test_the_trial_compiles_what_hooks_load(tmp_path: Path, claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLG-1: else each hook does, where nothing may be written then."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "compiled"))
+    assert setup(tmp_path, "claude-code", program=claude)[0] == 0
+    assert {"carried", "record", "reader"} <= {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")}
+
+
 @pytest.mark.parametrize("is_renewed", [True, False], ids=["set up again", "removed"])
 def test_a_status_line_of_a_moved_environment_is_ours(tmp_path: Path, claude: Path, is_renewed: bool) -> None:
     """PLG-1: a second set-up renews it, and --remove takes it out."""
