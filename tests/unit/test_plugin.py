@@ -298,7 +298,7 @@ def test_an_id_leads_nowhere_else(tmp_path: Path, session: str) -> None:
 def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
     """PLG-1: a pipe, a folder or nothing at all where the log should be."""
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none", "relative.jsonl"):
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none", "relative.jsonl", "/proc/self/environ"):
         given = {"session_id": SESSION, "transcript_path": str(path), "hook_event_name": "PreCompact"}
         assert answer(given, str(tmp_path / "data")) == ""
     assert not (tmp_path / "data").exists()

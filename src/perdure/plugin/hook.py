@@ -144,7 +144,7 @@ def _is_clients_log(log: str, data: str, environ: Mapping[str, str]) -> bool:
     """Whether a log lies where the clients keep theirs, in the end: links count for what they lead to."""
     from perdure.adapters.machine.clients import claude_folders, codex_folder
 
-    client, is_given, _ = data.partition("/plugins/data/")
+    client, is_given, _ = data.rpartition("/plugins/data/")
     clients = [*([client] if is_given else []), *map(str, claude_folders(environ)), str(codex_folder(environ))]
     folders = [os.path.join(client, name) for client in clients for name in ("projects", "sessions")]
     return os.path.realpath(log).startswith(tuple(f"{os.path.realpath(folder)}/" for folder in folders))

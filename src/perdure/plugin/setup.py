@@ -250,7 +250,8 @@ class ClientSetup:
             self._removed()
             _restore(self.file, before)
             if isinstance(e, PerdureError):
-                raise PerdureError(f"{e}; nothing was set up") from None
+                gone = ", and the plugin that was installed by hand is gone" if notes else ""
+                raise PerdureError(f"{e}; nothing was set up{gone}") from None
             raise
         is_new = is_new or not is_there
         if not is_claude:
