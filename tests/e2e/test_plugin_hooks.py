@@ -158,6 +158,17 @@ def test_what_a_person_asked_for_is_remembered(hooks: HookRunner, log: ClaudeCod
     assert len(list((hooks.folder / "home").rglob("feedback_*.md"))) == 2
 
 
+def test_a_secret_becomes_no_memory(hooks: HookRunner, log: ClaudeCodeLog) -> None:
+    """PLG-1, SEC-5: neither in a memory nor in what is told of it; the next one is saved."""
+    key = "ghp_" + "R4nd0mT0k3nV4lu3F0rT3st1ngPurp0s3s12"
+    log.user(f"From now on, always deploy with the token {key}.")
+    log.user("Never use mocks of the parser in tests.")
+    hooks.run("SessionEnd", reason="other")
+    files = [path for path in (hooks.folder / "home").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if key.encode() in path.read_bytes()]
+    assert len([path for path in files if path.name.startswith("feedback_")]) == 1 and hooks.errors == ""
+
+
 def test_memory_can_be_switched_off(hooks: HookRunner, log: ClaudeCodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """PLG-1, MEM-8: the settings of the memory hold here, too."""
     monkeypatch.setenv("PERDURE_MEMORY_EXTRACT", "0")
