@@ -88,6 +88,7 @@ def _steps(record: Record, line: int, problems: Problems) -> Iterator[Step]:
 
 HEAD_BYTES: Final = 65_536
 _LINES: Final = 200  # so many lines at most are looked at
+_CUT_BYTES: Final = 2**20  # of a cut JSON value, in which the keys are looked for that tell what it is
 READ: Final = "Perdure, Claude Code, Codex, SWE-agent, mini-swe-agent, and lists of OpenAI or Anthropic messages"
 
 _CLAUDE_TYPES: Final = frozenset(
@@ -98,7 +99,7 @@ _CLAUDE_TYPES: Final = frozenset(
 _CLAUDE_KEYS: Final = frozenset({"sessionId", "parentUuid", "leafUuid", "isSnapshotUpdate", "isSidechain"})
 _CODEX_TYPES: Final = frozenset("session_meta response_item event_msg turn_context compacted".split())
 _CODEX_ITEMS: Final = frozenset("reasoning function_call function_call_output local_shell_call".split())
-_ESCAPED_OR_TOKEN: Final = re.compile(r'"((?:[^"\\]|\\.)*)("\s*:|"|\Z)|[\[\]{}]', re.DOTALL)
+_ESCAPED_OR_TOKEN: Final = re.compile(r'"((?:[^"\\]++|\\.)*+)("\s*:|"|\Z)|[\[\]{}]', re.DOTALL)
 
 Members = dict[str, msgspec.Raw]
 _OBJECT = msgspec.json.Decoder(Members)
@@ -225,7 +226,7 @@ def _of_document(head: bytes, name: str) -> Format | None:
             return _of_members(set(members), members)
     except UNREADABLE:
         pass
-    return _of_cut_document(head, name) if head[:1] in (b"{", b"[") else None
+    return _of_cut_document(head[:_CUT_BYTES], name) if head[:1] in (b"{", b"[") else None
 
 
 def _of_cut_document(head: bytes, name: str) -> Format | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from tests.unit.foreign.lines import jsonl, text, user
@@ -70,3 +71,23 @@ def test_a_damaged_journal_of_our_own_is_refused_by_what_is_wrong() -> None:
     """ENG-3: its format is known, so the line and the damage are named."""
     with pytest.raises(ForeignFormat, match=r"some\.file: line 1: checksum mismatch"):
         read_recordings(b'{"format":"perdure-journal","version":1,"crc":"00000000"}\n', "some.file")
+
+
+@pytest.mark.parametrize("value", [b"x", b"\\", b'"a":1,', b"["])
+def test_a_long_value_costs_no_more_than_its_bytes(value: bytes) -> None:
+    """ENG-6, SEC-8: any folder may hold hundreds of megabytes that are no log: a picture in JSON, or a trap."""
+    data = b'{"data":"' + value * (20_000_000 // len(value))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ForeignFormat):
+            read_recordings(data, "data.json")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000_000
+
+
+def test_a_cut_document_is_known_behind_a_long_first_value() -> None:
+    """ENG-6: as far as a megabyte, whatever its strings hold."""
+    data = b'{"environment":"' + b'\\\\ \\" {' * 100_000 + b'","trajectory":[{"action":"a","observation":"o"'
+    assert detect(data, "x.traj") == "swe-agent"
