@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from perdure.transcript.tool_calls.shell import Removal, ShellFile, read_shell
@@ -67,3 +69,13 @@ def test_here_documents_are_what_is_written() -> None:
     read = read_shell("cat <<'A' > a.py && cat <<-B >> b.py\nrm x.py\nA\nrm y.py\n  B\nrm z.py")
     assert read.written == "rm x.py\nrm y.py"
     assert [one.path for one in read.removals] == ["z.py"]
+
+
+@pytest.mark.parametrize("inside", ['\\"', '"\\', '" \\"'])
+def test_a_quote_without_an_end_takes_no_longer_than_another(inside: str) -> None:
+    """CMP-3, SPD-1: a history may hold any number of such commands; the files before it are found."""
+    command = f"rm /src/a.py; echo {inside * (19_000 // len(inside))}"
+    began = time.process_time()
+    reading = read_shell(command)
+    assert time.process_time() - began < 0.3
+    assert [one.path for one in reading.removals] == ["/src/a.py"]

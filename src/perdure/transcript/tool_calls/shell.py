@@ -24,8 +24,9 @@ _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _SED_LINES = re.compile(r"^(\d+)(?:,(\d+|\$))?p$")
 _REDIRECTED = re.compile(r"(?<![\w=-])\d*(?:<{1,3}-?|>>?\|?)[ \t]*[^\s<>]+")
 _OUTPUT = re.compile(r"(?<![0-9&<>=-])>>?\|?[ \t]*([^\s&<>]+)")
-# Quoted texts, put away while a line is cut into commands; and comments, whose apostrophes quote nothing.
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|(?<!\S)#[^\n]*", re.DOTALL)
+# Quoted texts, put away while a line is cut into commands; and comments, whose apostrophes quote nothing. A text whose
+# end is missing is one, too: a search for it from each of the quotes in it would take a second.
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]++|\\.)*+(?:\"|(?P<endless>\\?\Z))|(?<!\S)#[^\n]*", re.DOTALL)
 _AWAY = re.compile(r"\0(\d+)\0")
 _ASSIGNED = re.compile(r"\w+=")
 _LEADS = frozenset("sudo command time nohup env then do else { !".split())
@@ -298,6 +299,8 @@ def _put_away(command: str) -> tuple[str, list[str]]:
     def away(found: re.Match[str]) -> str:
         if found[0].startswith("#"):
             return ""
+        if found["endless"] is not None:
+            return found[0]
         quoted.append(found[0][1:-1])
         return f"\0{len(quoted) - 1}\0"
 
