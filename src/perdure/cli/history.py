@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from perdure.cli.output import (
     EXIT_USAGE,
     clean,
     cut,
+    is_terminal,
     iso,
     moment,
     note,
@@ -37,6 +39,7 @@ from perdure.cli.output import (
     plural,
     short_path,
     table,
+    wrapped,
 )
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
@@ -184,21 +187,24 @@ def search(
 
     from perdure.adapters.journal import SessionStore, short_ids
     from perdure.adapters.journal.search import StoreArchive
+    from perdure.recall.queries import terms_of
 
     if session is not None and (is_all or project):
         raise BadSetting("--session can't be combined with --all or --project")
+    if not terms_of(words := " ".join(query)):
+        raise BadSetting(f"search: there are no words in {words[:40]!r}: give at least one letter or digit")
     config = configured()
     if rebuild:
         note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
     earliest = None if since is None else moment_since(since)
     archive = replace(_archive(session, project, is_all, config.home), since=earliest)
-    found = anyio.run(lambda: archive.search(" ".join(query), limit=limit))
+    found = anyio.run(lambda: archive.search(words, limit=limit))
     if found.note:
         note(found.note)
     about = _sessions_of(found.hits, config.home)
     if json:
         for rank, hit in enumerate(found.hits, 1):
-            out_json(_hit_data(rank, hit, about[hit.session]))
+            out_json(_hit_data(rank, hit, about[hit.session, hit.project]))
         return
     if not found.hits and not any(SessionStore(config.home).directories()):
         out(f"no sessions in {config.home} yet; `perdure import` brings in those of Claude Code and Codex")
@@ -211,16 +217,17 @@ def search(
     named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
     short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
     for rank, hit in enumerate(found.hits, 1):
-        _show_hit(rank, hit, short, about[hit.session])
+        _show_hit(rank, hit, short, about[hit.session, hit.project])
 
 
-def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[str, ListedSession]:
-    """What is known about the sessions of some hits, by their ids."""
+def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[tuple[str, str], ListedSession]:
+    """What is known about the sessions of some hits, by their ids and projects."""
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.store import describe
 
     store = SessionStore(home)
-    return {hit.session: describe(store.directory(hit.session, project=hit.project) / JOURNAL) for hit in hits}
+    names = {(hit.session, hit.project) for hit in hits}
+    return {(name, there): describe(store.directory(name, project=there) / JOURNAL) for name, there in names}
 
 
 def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> StoreArchive:
@@ -260,8 +267,10 @@ def _show_hit(rank: int, hit: Hit, short: dict[str, str], about: ListedSession) 
     named = (cut(about.title or about.last_prompt or "", 60), short_path(hit.project), about.client)
     out(f"   {clean(', '.join(filter(None, named)))}")
     out(f"   {clean(who)}{when}, line {hit.line}")
+    room = shutil.get_terminal_size().columns - 6 if is_terminal() else len(hit.snippet) + 1
     for line in hit.snippet.split("\n"):
-        out(f"   | {clean(line)}")
+        for part in wrapped(clean(line), room) if len(line) >= room else (clean(line),):
+            out(f"   | {part}")
     if hit.also:
         more = f" and {len(hit.also) - _ALSO} more" if len(hit.also) > _ALSO else ""
         out(f"   the same text also: {', '.join(f'{short[s]} {i}' for s, i, _ in hit.also[:_ALSO])}{more}")

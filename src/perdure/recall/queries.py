@@ -15,6 +15,7 @@ from perdure.text.stems import stem
 from perdure.text.words import folded
 
 MAX_TERMS = 32  # of one query; what goes beyond is left out
+MAX_WORDS = 64  # of all its terms together: a page that was pasted is found by its beginning
 SNIPPET_CHARS = 240
 
 _UNSPACED = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
@@ -43,13 +44,18 @@ class BestLine:
 
 
 def terms_of(query: str) -> tuple[QueryTerm, ...]:
-    """The terms of a query, each once, in its order."""
+    """The terms of a query, each once, in its order; of a long query those at its beginning."""
     found: dict[tuple[str, ...], QueryTerm] = {}
+    room = MAX_WORDS
     for quoted, bare in _CHUNK.findall(query):
         words = tuple(words_of(quoted or bare))
-        if words:
-            found.setdefault(words, QueryTerm(quoted or bare, words))
-    return tuple(found.values())[:MAX_TERMS]
+        if not words or words in found:
+            continue
+        if not room or len(found) == MAX_TERMS:
+            break
+        found[words] = QueryTerm(quoted or bare, words[:room])
+        room -= len(words[:room])
+    return tuple(found.values())
 
 
 def words_of(text: str) -> list[str]:
