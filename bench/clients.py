@@ -316,11 +316,20 @@ async def python_of(client: RealClient, *argv: str, cwd: Path, seconds: float = 
         TimeoutError: It took too long, and was killed.
     """
     base = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": str(ROOT / "src"), "NO_PROXY": "127.0.0.1"}
+    code, told = await printed_by(
+        str(folder_of(client) / "bin/python"), *argv, cwd=cwd, env=base | environ, seconds=seconds
+    )
+    if code:
+        raise subprocess.CalledProcessError(code, argv[0], told)
+    return told
+
+
+async def printed_by(*argv: str, cwd: Path, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """The exit code of a program without input, and all that it prints. Raises `TimeoutError` once it was killed."""
     process = await asyncio.create_subprocess_exec(
-        str(folder_of(client) / "bin/python"),
         *argv,
         cwd=cwd,
-        env={**base, **environ},
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -331,10 +340,7 @@ async def python_of(client: RealClient, *argv: str, cwd: Path, seconds: float = 
     except TimeoutError:
         os.killpg(process.pid, 9)
         raise
-    told = output.decode(errors="replace")
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, argv[0], told)
-    return told
+    return process.returncode or 0, output.decode(errors="replace")
 
 
 def entry_points(folder: Path) -> str:
@@ -456,23 +462,13 @@ class ClientHome:
         environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": self._filled("{home}")}
         environ |= {"TERM": "dumb", "NO_COLOR": "1"}
         environ |= {name: self._filled(value) for name, value in self.client.environ.items()}
-        process = await asyncio.create_subprocess_exec(
-            *map(self._filled, argv),
-            cwd=self.project,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+            _, told = await printed_by(*map(self._filled, argv), cwd=self.project, env=environ, seconds=SECONDS)
         except TimeoutError:
-            os.killpg(process.pid, 9)
             return f"killed after {SECONDS} seconds"
         finally:
             self._end_daemons()
-        return output.decode(errors="replace")
+        return told
 
     def _end_daemons(self) -> None:
         """End what the client left running in its project, as Cline does; another client would ask it."""

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.e2e
 ALONE = tuple(
     word for job in ("summarizer", "notes", "selector", "extractor") for word in ("--set", f"{job}_models=offline")
 )
+WAITS = calls(("Bash", {"command": "touch begun; sleep 40"}))
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 
 
@@ -87,6 +88,17 @@ class Editor:
 
     def on_connect(self, connection: Any) -> None:
         pass
+
+    async def at_work(self, folder: Path) -> tuple[str, asyncio.Task[Any]]:
+        """A session whose model is at work on a long command, as `WAITS` has it; and its turn."""
+        made = await self.agent.new_session(cwd=str(folder), mcp_servers=[])
+        working = asyncio.create_task(
+            self.agent.prompt(session_id=made.session_id, prompt=[text_block("Wait for it.")])
+        )
+        with anyio.fail_after(30):
+            while not (folder / "begun").exists():  # noqa: ASYNC110 - another process makes it
+                await anyio.sleep(0.02)
+        return made.session_id, working
 
     # --- what was shown
 
@@ -203,22 +215,16 @@ def test_a_rejected_call_and_one_that_nobody_answers(folder: Path, env: dict[str
 
 def test_cancel_keeps_what_arrived_and_the_session_goes_on(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, TURN-11."""
-    script = [calls(("Bash", {"command": "touch begun; sleep 40"})), "Going on."]
+    script = [WAITS, "Going on."]
 
     async def body(model: str) -> None:
         async with editor(model, env, "--mode", "bypass") as one:
-            made = await one.agent.new_session(cwd=str(folder), mcp_servers=[])
-            working = asyncio.create_task(
-                one.agent.prompt(session_id=made.session_id, prompt=[text_block("Wait for it.")])
-            )
-            with anyio.fail_after(30):
-                while not (folder / "begun").exists():  # noqa: ASYNC110 - another process makes it
-                    await anyio.sleep(0.02)
+            session, working = await one.at_work(folder)
             with pytest.raises(RequestError, match="being worked on"):
-                await one.agent.prompt(session_id=made.session_id, prompt=[text_block("At once.")])
-            await one.agent.cancel(session_id=made.session_id)
+                await one.agent.prompt(session_id=session, prompt=[text_block("At once.")])
+            await one.agent.cancel(session_id=session)
             assert (await working).stop_reason == "cancelled"
-            done = await one.agent.prompt(session_id=made.session_id, prompt=[text_block("Go on.")])
+            done = await one.agent.prompt(session_id=session, prompt=[text_block("Go on.")])
             assert done.stop_reason == "end_turn" and one.said.endswith("Going on.")
 
     with served(script) as server:
@@ -403,17 +409,11 @@ def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path,
 @pytest.mark.parametrize("how", ["hung up", "told to end"])
 def test_an_editor_that_goes_away_leaves_a_whole_session(folder: Path, env: dict[str, str], how: str) -> None:
     """ACP-1, REL-3: the work is interrupted and the session closed; chat and run go on with it."""
-    script = [calls(("Bash", {"command": "touch begun; sleep 40"})), "Going on."]
+    script = [WAITS, "Going on."]
 
     async def body(model: str) -> None:
         async with editor(model, env, "--mode", "bypass") as one:
-            made = await one.agent.new_session(cwd=str(folder), mcp_servers=[])
-            working = asyncio.create_task(
-                one.agent.prompt(session_id=made.session_id, prompt=[text_block("Wait for it.")])
-            )
-            with anyio.fail_after(30):
-                while not (folder / "begun").exists():  # noqa: ASYNC110 - another process makes it
-                    await anyio.sleep(0.02)
+            _, working = await one.at_work(folder)
             if how == "hung up":
                 one.process.stdin.close()
             else:
