@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from perdure import Message, Session
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.adapters.machine.clock import RandomIds
 from perdure.context.replies import WireProtocol
+from perdure.errors import JournalError, RecordRefused
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules
 from perdure.testing.models import CountingIds
@@ -136,5 +138,74 @@ def test_an_edited_history_is_gone_back_in(steps: list[Step], format: WireProtoc
         await session.follow(whole)
         await session.shown(format)
         assert len(await said_in(session)) == said, "what was said before was said again"
+
+    anyio.run(scenario)
+
+
+EDITS = ("changed", "shortened", "left out", "put in", "doubled", "swapped", "shuffled")
+
+
+def edited(history: list[Any], how: str, data: st.DataObject) -> list[Any]:
+    """The history as its owner may leave it, well formed or not; ids of calls stand twice where it is doubled."""
+    at, copy = data.draw(st.integers(0, len(history) - 1)), list(history)
+    other = {"role": data.draw(st.sampled_from(("user", "assistant"))), "content": "Something else."}
+    match how:
+        case "changed":
+            copy[at] = other
+        case "shortened":
+            copy = copy[: at + 1]
+        case "left out":
+            copy = copy[:at] + copy[at + 1 :] or copy
+        case "put in":
+            copy.insert(at, other)
+        case "doubled":
+            copy = copy[: at + 1] + copy[at:]
+        case "swapped":
+            copy[at], copy[at - 1] = copy[at - 1], copy[at]
+        case _:
+            copy = data.draw(st.permutations(copy))
+    return copy
+
+
+@examples(40)
+@given(plans(), st.sampled_from(FORMATS), st.lists(st.sampled_from(EDITS), min_size=1, max_size=5), st.data())
+def test_whatever_an_owner_does_each_message_stands_once(
+    steps: list[Step], format: WireProtocol, edits: list[str], data: st.DataObject
+) -> None:
+    """LIB-4: edits anywhere, of what is edited already or of what was there before; a disk that refuses on the way; and
+    a session that is opened again knows the history just as well."""
+
+    async def scenario() -> None:
+        journal = MemoryJournal(HEADER, encode=True)
+        session, whole = await opened(journal), [one for new in messages_of(steps, format) for one in new]
+        await prefixed(session)
+        history = whole
+        for how in edits:
+            history = edited(data.draw(st.sampled_from((history, whole))), how, data)
+            written, append = data.draw(st.sampled_from((None, 0, 1))), journal.append
+            if written is not None:
+                left = iter(range(written))
+
+                async def failing(*records: Any, left: Any = left, append: Any = append) -> Any:
+                    if next(left, None) is None:
+                        raise JournalError("the disk is full")
+                    return await append(*records)
+
+                journal.append = failing  # type: ignore[method-assign]
+                with suppress(JournalError, RecordRefused):
+                    await session.follow(history)
+                journal.append = append  # type: ignore[method-assign]
+            try:
+                await session.follow(history)
+            except RecordRefused:
+                continue
+            shown = await session.shown(format)
+            places = [place for message in shown.messages for place in message.given]
+            assert len(set(places)) == len(places) and shown.given == len(history)
+            said = len(await said_in(session))
+            session = await opened(journal) if data.draw(st.booleans()) else session
+            await session.follow(history)
+            assert (await session.shown(format)).data == shown.data, "the same history was shown in another way"
+            assert len(await said_in(session)) == said, "what was said before was said again"
 
     anyio.run(scenario)
