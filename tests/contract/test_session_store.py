@@ -10,11 +10,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.services import FixedClock
 
 from perdure.adapters.journal import DISK, FileBlobs, ListedSession, SessionStore, fork
 from perdure.adapters.journal.projects import OWNER, PROJECTS, ProjectFolders, folder_name
-from perdure.adapters.journal.store import BLOBS, id_for
+from perdure.adapters.journal.store import BLOBS, checked_id, id_for
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.errors import DamagedLine, JournalError, SessionNotFound
 from perdure.testing.models import CountingIds
@@ -159,6 +161,17 @@ def test_what_others_call_a_conversation_becomes_an_id(tmp_path: Path) -> None:
     assert id_for("ann@example.org").startswith("ann-example-org-")
     for identity in ids:
         made(tmp_path, identity)
+
+
+_NAMES = st.text() | st.text("aA-_/: 0f", max_size=30) | st.text().map(id_for)
+
+
+@given(_NAMES, _NAMES, st.sampled_from(["", "ann", "a b"]), st.sampled_from(["", "ann", "a b"]))
+def test_no_two_names_have_one_id(one: str, other: str, owner: str, another: str) -> None:
+    """LIB-4, ENG-4: whoever chooses the names, also by what ids look like; and every id is one."""
+    ids = id_for(one, owner=owner), id_for(other, owner=another)
+    assert (ids[0].casefold() == ids[1].casefold()) == ((one, owner) == (other, another))
+    assert [checked_id(identity) for identity in ids] == [*ids]
 
 
 def test_sessions_are_found_by_id_beginning_and_path(tmp_path: Path) -> None:
