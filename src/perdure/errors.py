@@ -11,6 +11,7 @@
     |   +-- SessionNotFound          no session, or more than one, has this id or path
     |   +-- JournalLost              what was acknowledged is no longer on disk (REL-9)
     |   +-- SessionClosed            the session was closed: open it again
+    |   +-- ClaimLost                another worker has taken the work meanwhile (SCL-2)
     +-- ForeignFormat                a file that no reader understands (ENG-6)
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
@@ -115,6 +116,10 @@ class JournalLost(JournalError):
 
 class SessionClosed(JournalError):
     """The session was closed; open it again to go on."""
+
+
+class ClaimLost(JournalError):
+    """Another worker has taken the work meanwhile, or it was done: nothing of this one is committed."""
 
 
 class ForeignFormat(PerdureError):

@@ -6,6 +6,7 @@ A store has homes: one of a person, or one for each tenant of a gateway. A home 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -172,7 +173,10 @@ class Home(Protocol):
 
 
 class Claim(NamedTuple):
-    """Work that a worker has taken: it may commit its effects while its `fence` stands, up to `want`."""
+    """Work that a worker has taken: it may commit its effects while its `fence` stands, up to `want`.
+
+    `attempts` counts those since the last one that succeeded, with this one.
+    """
 
     tenant: str
     session: str
@@ -187,9 +191,15 @@ class WorkQueue(Protocol):
     """Background work, as one row for each session and kind: how far it is wanted, and how far it is done (SCL-2).
 
     `want` raises how far; it never lowers it, and many calls are one piece of work. `claim` takes up to so many pieces
-    that nobody is at, for so many seconds; `renew` says that a worker is still at one. `finish` says that all up to
-    `Claim.want` is done: False, and nothing has changed, when another worker has taken the claim since. `fail` puts it
-    off, longer each time; after so many attempts it is dead until somebody wants more, or `revive`s it.
+    that nobody is at, for so many seconds by the store's clock; `renew` says that a worker is still at one, and whether
+    it is still its own. What is written to the homes of this store within `finishing` is committed together with "done
+    up to `Claim.want`": `ClaimLost` when the fence has gone, and in a database nothing of it is kept then. Nothing else
+    is asked of the queue meanwhile.
+
+    `fail` puts a piece off, longer each time. After several attempts without success, also those of workers that
+    were lost, it is `dead`: it gets one more when somebody wants more of it, and all when it is `revive`d. `release`
+    gives one back as if it had never been taken. A failure of the store is a `JournalError`: whether something was
+    committed is then not known, and a lost claim is taken again by somebody when its time is over.
     """
 
     async def want(self, tenant: str, session: str, kind: str, upto: int) -> None: ...
@@ -198,13 +208,17 @@ class WorkQueue(Protocol):
 
     async def renew(self, claim: Claim, *, seconds: float) -> bool: ...
 
-    async def finish(self, claim: Claim) -> bool: ...
+    def finishing(self, claim: Claim) -> AbstractAsyncContextManager[None]: ...
 
     async def fail(self, claim: Claim, why: str) -> None: ...
+
+    async def release(self, claim: Claim, *, seconds: float = 0.0) -> None: ...
 
     async def dead(self) -> Sequence[tuple[Claim, str]]: ...
 
     async def revive(self, tenant: str, session: str, kind: str) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Store(Protocol):

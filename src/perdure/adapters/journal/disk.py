@@ -12,6 +12,8 @@ _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # What a file system says that has no hard links, or no more of them for this file.
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
+_SQLITE_WAL_SINCE = (3, 51, 3)  # before, a WAL reset could lose a commit
+
 
 class Disk:
     """The real thing. Everything raises OSError; nothing here retries or hides an error."""
@@ -116,6 +118,13 @@ def discard(disk: Disk, path: Path) -> None:
         disk.unlink(path)
     except OSError:
         pass  # it is only litter: a temporary file, named as such
+
+
+def sqlite_journal_mode() -> str:
+    """How an SQLite file is written that several processes share."""
+    import sqlite3
+
+    return "WAL" if sqlite3.sqlite_version_info >= _SQLITE_WAL_SINCE else "TRUNCATE"
 
 
 def make_private(directory: Path) -> None:

@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.blobs import FileBlobs
-from perdure.adapters.journal.disk import DISK, Disk, make_private
+from perdure.adapters.journal.disk import DISK, Disk, make_private, sqlite_journal_mode
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
 from perdure.adapters.journal.store import BLOBS, SessionStore
@@ -50,7 +50,6 @@ _COMMON_SHARE = 0.2  # a word in more of the texts than this finds nothing by it
 _PART_CHARS = 3  # a shorter word isn't looked for inside others
 _PARTS = 50  # words that hold it
 _TAIL_BYTES = 256  # of the journal before where indexing stopped: whether it is still the same file
-_WAL_SINCE = (3, 51, 3)  # before, a WAL reset could lose a commit
 _TABLES = """
 CREATE TABLE meta(version INTEGER NOT NULL);
 CREATE TABLE sessions(id INTEGER PRIMARY KEY, directory TEXT UNIQUE, name TEXT, project TEXT,
@@ -341,8 +340,7 @@ def open_search_index(path: Path, *, disk: Disk = DISK) -> Iterator[SearchIndex]
     except OSError as e:
         raise IndexUnusable(f"{path}: {e.strerror or e}") from e
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
-        mode = "WAL" if sqlite3.sqlite_version_info >= _WAL_SINCE else "TRUNCATE"
-        db.execute(f"PRAGMA journal_mode = {mode}")
+        db.execute(f"PRAGMA journal_mode = {sqlite_journal_mode()}")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves the file as well
         db.execute("PRAGMA cache_size = -65536")

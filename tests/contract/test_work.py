@@ -1,0 +1,396 @@
+"""What every `ports.home.WorkQueue` does (SCL-2, SCL-4): in this process, and in a file."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import anyio
+import pytest
+
+from perdure.adapters.work import ATTEMPTS, WORKER_LOST, SqliteWorkQueue, pause_seconds
+from perdure.errors import ClaimLost, JournalError, NewerFormat
+from perdure.ports.home import Claim, WorkQueue
+
+pytestmark = pytest.mark.contract
+
+LONG = 3600.0  # a lease that doesn't end within a test
+KINDS = ("memory", "file")
+
+
+class NoPause(Random):
+    """What failed is due again at once."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+class Queues:
+    """The same queue for several workers, which share nothing but the store; in memory it is one object."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind, self.path = kind, path / "home" / "work.db"
+        self._opened: list[WorkQueue] = []
+
+    def __call__(self, chance: Random | None = None) -> WorkQueue:
+        if self.kind == "file" or not self._opened:
+            queue: WorkQueue = SqliteWorkQueue(self.path if self.kind == "file" else None, chance=chance or NoPause())
+        else:
+            queue = self._opened[0]
+        self._opened.append(queue)
+        return queue
+
+    def run(self, body: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            try:
+                await body()
+            finally:
+                for queue in self._opened:
+                    await queue.close()
+
+        anyio.run(main)
+
+
+@pytest.fixture(params=KINDS)
+def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Queues:
+    return Queues(request.param, tmp_path)
+
+
+async def taken(queue: WorkQueue, limit: int = 100, seconds: float = LONG) -> list[Claim]:
+    return sorted(await queue.claim("worker", limit=limit, seconds=seconds))
+
+
+async def the_one(queue: WorkQueue, seconds: float = LONG) -> Claim:
+    [claim] = await taken(queue, seconds=seconds)
+    return claim
+
+
+async def finish(queue: WorkQueue, claim: Claim) -> None:
+    async with queue.finishing(claim):
+        pass
+
+
+async def is_lost(queue: WorkQueue, claim: Claim) -> bool:
+    try:
+        await finish(queue, claim)
+    except ClaimLost as e:
+        assert str(e).count("\n") == 0 and claim.session in str(e)
+        return True
+    return False
+
+
+def test_many_wishes_are_one_piece_of_work(queues: Queues) -> None:
+    """SCL-2: what is wanted only grows, and is one piece for each tenant, session and kind."""
+
+    async def body() -> None:
+        queue = queues()
+        for upto in (3, 7, 5):
+            await queue.want("t", "s", "notes", upto)
+        await queue.want("t", "s", "memories", 1)
+        await queue.want("u", "s", "notes", 2)
+        claims = await taken(queue)
+        assert [(c.tenant, c.session, c.kind, c.done, c.want, c.attempts) for c in claims] == [
+            ("t", "s", "memories", 0, 1, 1),
+            ("t", "s", "notes", 0, 7, 1),
+            ("u", "s", "notes", 0, 2, 1),
+        ]
+
+    queues.run(body)
+
+
+def test_what_is_done_is_no_work_until_more_is_wanted(queues: Queues) -> None:
+    """SCL-2: the next piece begins where the last one ended."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 4)
+        await finish(queue, await the_one(queue))
+        await queue.want("", "s", "notes", 4)
+        assert await taken(queue) == []
+        await queue.want("", "s", "notes", 9)
+        claim = await the_one(queue)
+        assert (claim.done, claim.want, claim.attempts) == (4, 9, 1)
+
+    queues.run(body)
+
+
+def test_a_piece_of_work_has_one_worker(queues: Queues) -> None:
+    """SCL-2: while a claim holds nobody else gets it, also when more is wanted; that is work once it is finished."""
+
+    async def body() -> None:
+        one, other = queues(), queues()
+        for session in "abc":
+            await one.want("", session, "notes", 1)
+        first = await taken(one, limit=2)
+        rest = await taken(other)
+        assert len(first) == 2 and len(rest) == 1 and not set(first) & set(rest)
+        await other.want("", first[0].session, "notes", 5)
+        assert await taken(other) == []
+        await finish(one, first[0])
+        again = await the_one(other)
+        assert (again.session, again.done, again.want) == (first[0].session, 1, 5)
+
+    queues.run(body)
+
+
+def test_the_oldest_work_goes_first(queues: Queues) -> None:
+    """SCL-2: a session that is always wanted doesn't keep others from their turn."""
+
+    async def body() -> None:
+        queue = queues()
+        for upto, session in enumerate("abcd", 1):
+            await queue.want("", session, "notes", upto)
+        [first] = await queue.claim("w", limit=1, seconds=LONG)
+        await finish(queue, first)
+        await queue.want("", first.session, "notes", 10)
+        later = [(await queue.claim("w", limit=1, seconds=LONG))[0].session for _ in range(4)]
+        assert first.session == "a" and later == ["b", "c", "d", "a"]
+
+    queues.run(body)
+
+
+def test_a_worker_that_was_paused_commits_nothing(queues: Queues) -> None:
+    """SCL-2, SCL-3: who lost its claim can't finish, fail, release or renew it, and changes nothing by trying."""
+
+    async def body() -> None:
+        paused, other = queues(), queues()
+        await paused.want("", "s", "notes", 3)
+        old = await the_one(paused, seconds=0.0)
+        new = await the_one(other)
+        assert new.fence > old.fence and (new.done, new.want) == (0, 3)
+        assert await is_lost(paused, old)
+        assert not await paused.renew(old, seconds=LONG)
+        await paused.fail(old, "too late")
+        await paused.release(old)
+        assert await taken(paused) == []
+        assert await other.renew(new, seconds=LONG)
+        await finish(other, new)
+        assert await taken(paused) == []
+
+    queues.run(body)
+
+
+def test_a_late_worker_may_finish_while_nobody_else_came(queues: Queues) -> None:
+    """SCL-2: the fence decides, not the time."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 3)
+        claim = await the_one(queue, seconds=0.0)
+        await finish(queue, claim)
+        assert await taken(queue) == []
+
+    queues.run(body)
+
+
+def test_a_claim_is_kept_by_renewing_it(queues: Queues) -> None:
+    """SCL-2: for as long as its worker says so."""
+
+    async def body() -> None:
+        one, other = queues(), queues()
+        await one.want("", "s", "notes", 3)
+        claim = await the_one(one, seconds=0.0)
+        assert await one.renew(claim, seconds=LONG)
+        assert await taken(other) == []
+        assert await one.renew(claim, seconds=0.0)
+        assert (await the_one(other)).fence > claim.fence
+
+    queues.run(body)
+
+
+def test_a_claim_is_finished_once(queues: Queues) -> None:
+    """SCL-2: who doesn't know whether its commit arrived, and tries again, has no effect twice."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 3)
+        claim = await the_one(queue)
+        await finish(queue, claim)
+        assert await is_lost(queue, claim)
+
+    queues.run(body)
+
+
+def test_nothing_is_done_when_its_effects_fail(queues: Queues) -> None:
+    """SCL-2: the claim stands, so that its worker can say why."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 3)
+        claim = await the_one(queue)
+        with pytest.raises(ZeroDivisionError):
+            async with queue.finishing(claim):
+                raise ZeroDivisionError
+        assert await taken(queue) == []
+        await queue.fail(claim, "divided by zero")
+        assert (await the_one(queue))[3:5] == (0, 3)
+
+    queues.run(body)
+
+
+def test_what_fails_rests_longer_each_time(queues: Queues) -> None:
+    """SCL-2: back-off with jitter; another session's work isn't held up."""
+    pauses = [pause_seconds(attempts, Random(1)) for attempts in range(1, ATTEMPTS)]
+    assert all(later == pytest.approx(2 * earlier) for earlier, later in pairwise(pauses))
+    assert len({pause_seconds(1, Random(seed)) for seed in range(9)}) == 9 and pause_seconds(99, Random(1)) < 1000
+
+    async def body() -> None:
+        queue = queues(Random(1))
+        for session in "ab":
+            await queue.want("", session, "notes", 1)
+        bad, good = await taken(queue)
+        await queue.fail(bad, "no model")
+        await queue.want("", bad.session, "notes", 2)  # who wants more doesn't shorten its rest
+        await finish(queue, good)
+        await queue.want("", good.session, "notes", 2)
+        assert [claim.session for claim in await taken(queue)] == [good.session]
+
+    queues.run(body)
+
+
+def test_what_always_fails_is_dead(queues: Queues) -> None:
+    """SCL-2: after so many attempts nobody tries any more, and why is said; it can be revived."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("t", "s", "notes", 3)
+        for attempt in range(1, ATTEMPTS + 1):
+            assert await queue.dead() == []
+            claim = await the_one(queue)
+            assert claim.attempts == attempt
+            await queue.fail(claim, f"no model\n(attempt {attempt})")
+        assert await taken(queue) == []
+        [(dead, why)] = await queue.dead()
+        assert (dead.session, dead.done, dead.want, why) == ("s", 0, 3, f"no model (attempt {ATTEMPTS})")
+        await queue.revive("t", "s", "notes")
+        assert await queue.dead() == []
+        claim = await the_one(queue)
+        assert claim.attempts == 1
+        await finish(queue, claim)
+        await queue.want("t", "s", "notes", 4)
+        assert (await the_one(queue)).attempts == 1
+
+    queues.run(body)
+
+
+def test_more_work_gives_a_dead_one_another_attempt(queues: Queues) -> None:
+    """SCL-2: one, since what failed so often costs something each time."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 1)
+        for _ in range(ATTEMPTS):
+            await queue.fail(await the_one(queue), "no")
+        await queue.want("", "s", "notes", 1)
+        assert await taken(queue) == []
+        await queue.want("", "s", "notes", 2)
+        await queue.fail(await the_one(queue), "no")
+        assert await taken(queue) == [] and len(await queue.dead()) == 1
+
+    queues.run(body)
+
+
+def test_work_that_kills_its_workers_is_dead_too(queues: Queues) -> None:
+    """SCL-2: nobody is left to say that it failed."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 1)
+        for _ in range(ATTEMPTS):
+            await the_one(queue, seconds=0.0)
+        assert await taken(queue) == []
+        [(_, why)] = await queue.dead()
+        assert why == WORKER_LOST
+
+    queues.run(body)
+
+
+def test_what_is_given_back_was_no_attempt(queues: Queues) -> None:
+    """SCL-2: a worker that stops, or finds a session in use, leaves it to others, now or later."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("", "s", "notes", 1)
+        for _ in range(ATTEMPTS + 2):
+            claim = await the_one(queue)
+            assert claim.attempts == 1
+            await queue.release(claim)
+        await queue.release(await the_one(queue), seconds=LONG)
+        assert await taken(queue) == [] and await queue.dead() == []
+
+    queues.run(body)
+
+
+def test_each_range_is_done_once_by_workers_that_race(queues: Queues) -> None:
+    """SCL-2: all that was wanted is done, in ranges that join, while more is wanted all the time."""
+
+    async def body() -> None:
+        done: dict[str, list[tuple[int, int]]] = {session: [] for session in "abcdef"}
+        is_over = anyio.Event()
+
+        async def wants(queue: WorkQueue, session: str) -> None:
+            for upto in range(1, 31):
+                await queue.want("", session, "notes", upto)
+
+        async def work(queue: WorkQueue) -> None:
+            while True:
+                claims = await queue.claim("w", limit=3, seconds=LONG)
+                for claim in claims:
+                    async with queue.finishing(claim):
+                        done[claim.session].append((claim.done, claim.want))
+                if not claims:
+                    if is_over.is_set():
+                        return
+                    await anyio.sleep(0.001)
+
+        async with anyio.create_task_group() as workers:
+            for _ in range(4):
+                workers.start_soon(work, queues())
+            async with anyio.create_task_group() as wishes:
+                for session in done:
+                    wishes.start_soon(wants, queues(), session)
+            is_over.set()
+        for ranges in done.values():
+            assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])] and ranges[-1][1] == 30
+
+    queues.run(body)
+
+
+# --- of those that last
+
+
+def test_a_queue_is_there_after_a_restart(tmp_path: Path) -> None:
+    """SCL-2, ENG-4: in a file that is its owner's alone."""
+    path = tmp_path / "home" / "work.db"
+
+    async def body() -> None:
+        first, second = SqliteWorkQueue(path), SqliteWorkQueue(path)
+        await first.want("", "s", "notes", 3)
+        claim = await the_one(first)
+        await first.close()
+        await finish(second, claim)
+        await second.want("", "s", "notes", 5)
+        assert (await the_one(first))[3:5] == (3, 5)
+        await first.close()
+        await second.close()
+
+    anyio.run(body)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_queue_that_cant_be_read_is_said_in_a_line(tmp_path: Path) -> None:
+    """SCL-2, CLI-5: a damaged file, and one of a newer program; it stays as it is."""
+    damaged, newer = tmp_path / "damaged.db", tmp_path / "newer.db"
+    damaged.write_bytes(b"no database at all, but long enough to look like one" * 40)
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = damaged.read_bytes()
+    for path, error, words in ((damaged, JournalError, "not a database"), (newer, NewerFormat, "newer Perdure")):
+        with pytest.raises(error, match=words) as told:
+            anyio.run(SqliteWorkQueue(path).want, "", "s", "notes", 1)
+        assert str(path) in str(told.value) and "\n" not in str(told.value)
+    assert damaged.read_bytes() == before
