@@ -96,6 +96,21 @@ def test_what_was_compacted_away_is_recalled_exactly(run: Door, ours: str) -> No
     assert len(run.out) <= 100 and "left out" in run.err
 
 
+def test_what_a_terminal_would_obey_is_not_sent_to_one(
+    run: Door, ours: str, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """CLI-5, SEC-1: an original may hold anything; a file or a pipe gets it byte for byte."""
+    trap = "a\x1b]0;title\x07\x9b2J\u202eb\tc\nd\r"
+    log = place / "trap.json"
+    log.write_text(json.dumps([{"role": "user", "content": trap}]))
+    assert run("import", str(log)) == 0
+    assert run("recall", "trap", "message-1") == 0 and run.out == trap and not run.err
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run("recall", "trap", "message-1") == 0
+    assert run.out == "a\ufffd]0;title\ufffd\ufffd2J\ufffdb\tc\nd \n" and "would obey" in run.err
+    assert run("recall", ours, "m-start") == 0 and "would obey" not in run.err
+
+
 def test_boundaries_and_blobs_are_recalled(run: Door, ours: str) -> None:
     (done,) = run.json("compact", ours)
     (told,) = run.json("recall", ours, done["boundary"])

@@ -30,6 +30,7 @@ from perdure.cli.output import (
     EXIT_USAGE,
     clean,
     cut,
+    for_stdout,
     is_terminal,
     iso,
     moment,
@@ -96,7 +97,8 @@ def recall(
 ) -> None:
     """Show the original of something that was said.
 
-    Byte for byte, whether it is in the window, cleared, offloaded or compacted away.
+    Byte for byte, whether it is in the window, cleared, offloaded or compacted away; only what a terminal would obey,
+    such as a change of its title, isn't sent to one.
     """
     import anyio
 
@@ -124,12 +126,16 @@ def recall(
     if json:
         out_json(_shown_data(shown))
         return
-    sys.stdout.write(shown.body)
-    if (sys.stdout.isatty() or shown.matches) and not shown.body.endswith("\n"):
+    is_read_here, text = sys.stdout.isatty(), for_stdout(shown.body)
+    sys.stdout.write(text)
+    if (is_read_here or shown.matches) and not text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    if sys.stdout.isatty() or shown.left_out:
-        note(f"{shown.original.id}: {shown.original.what}" + (f"; {shown.left_out}" if shown.left_out else ""))
+    if is_read_here or shown.left_out:
+        told = [f"{shown.original.id}: {shown.original.what}", *filter(None, [shown.left_out])]
+        if text != shown.body:
+            told.append("what a terminal would obey is replaced: a file or a pipe gets it as it was said")
+        note("; ".join(told))
 
 
 def _shown_data(shown: RecalledText) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli.arguments import Json, SessionName, configured, examples, family, located, open_editor
-from perdure.cli.output import EXIT_FAILED, EXIT_OK, note, out, out_json, table
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, for_stdout, note, out, out_json, table
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def show(
         table(("section", "tokens"), [(one["title"], one["tokens"]) for one in data["sections"]])
         out(f"{data['tokens']:,} of {config.settings.notes_file_tokens:,} tokens")
     else:
-        out((found.data or b"").decode("utf-8").rstrip("\n"))
+        out(for_stdout((found.data or b"").decode("utf-8", "replace").rstrip("\n")))
     if (fault := _prompt_fault(path, found, config)) is not None:
         note(f"{fault}; until that is mended, code writes the notes")
     raise typer.Exit(EXIT_FAILED if found.state in ("emptied", "broken") else EXIT_OK)

@@ -116,6 +116,11 @@ def plain(text: str) -> str:
     return "".join(part if part in ("\n", "\t") else clean(part) for part in _LAYOUT.split(text.replace("\r\n", "\n")))
 
 
+def for_stdout(text: str) -> str:
+    """A text that is wanted word for word: as it stands for a file or a pipe, and as `plain` has it for a terminal."""
+    return plain(text) if sys.stdout.isatty() else text
+
+
 def cut(text: str, width: int) -> str:
     """At most `width` characters, with an ellipsis where something is missing."""
     text = " ".join(clean(text).split())
