@@ -305,7 +305,8 @@ async def gateway(mb: int) -> None:
 
 async def rebuilt(mb: int) -> None:
     """The index of a tenant whose journals hold so many megabytes."""
-    from perdure.gateway.sessions import CLIENT, HistoryPosition, LinkIndex
+    from perdure.adapters.journal.links import FileLinks
+    from perdure.transcript.history import CLIENT, HistoryPosition
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -317,7 +318,7 @@ async def rebuilt(mb: int) -> None:
             message = replace_id(text, f"m{n}")
             await session.ports.journal.append((message, HistoryPosition(n, os.urandom(32), message.id).cursor(CLIENT)))
         await session.close()
-        index = LinkIndex(home)
+        index = FileLinks(home)
         await shown(f"gateway: index of {mb} MB of journals", lambda: index.longest([b"x" * 32]))
         await index.close()
 

@@ -118,7 +118,7 @@ async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path
         os.utime(old, (time.time() - 10 * 86_400,) * 2)
         async with serving(tmp_path, server) as at:
             config = msgspec.structs.replace(at.gateway.active.gateway, keep_days=30)
-            assert at.gateway._expired(config, time.time()) == 0
+            assert await at.gateway._expired(config, time.time()) == 0
             assert old.exists()
         async with serving(tmp_path, server, keep_days=3) as at:
             while old.exists():
@@ -128,5 +128,5 @@ async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path
         name = young.relative_to(tmp_path / "gateway" / "tenants").parts[0]
         tenants = {name: {"key_env": "K"}}
         async with serving(tmp_path, server, environ={"K": "k"}, tenants=tenants, keep_days=3) as at:
-            assert at.gateway._expired(at.gateway.active.gateway, time.time()) == 0
+            assert await at.gateway._expired(at.gateway.active.gateway, time.time()) == 0
         assert young.exists()

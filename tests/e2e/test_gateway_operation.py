@@ -389,8 +389,8 @@ async def test_sessions_are_kept_as_long_as_their_tenant_wants(tmp_path: Path) -
         journals = {held.sink.tenant: held.session.ports.journal._journal._path for held in closed}
         assert journals.keys() == {"alice", "bob"}
         now, config = at.gateway.clock.now(), at.gateway.active.gateway
-        assert at.gateway._expired(config, now + 1.5 * 86_400) == 0
-        assert at.gateway._expired(config, now + 2.5 * 86_400) == 1
+        assert await at.gateway._expired(config, now + 1.5 * 86_400) == 0
+        assert await at.gateway._expired(config, now + 2.5 * 86_400) == 1
         assert not journals["alice"].exists() and journals["bob"].exists()
 
 

@@ -18,8 +18,9 @@ import anyio
 import pytest
 from tests.gateways import Running, fake, in_loop, serving
 
+from perdure.adapters.journal import links
 from perdure.engine.background import Keepers
-from perdure.gateway import sessions, turns
+from perdure.gateway import turns
 from perdure.gateway.requests import BodyCache
 from perdure.transcript.history import LinkCache
 
@@ -74,7 +75,7 @@ async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPD-8: neither the loop nor another tenant waits for the file of one, however long that takes."""
-    may_go, read, loop_thread = threading.Event(), sessions.links_at, threading.get_ident()
+    may_go, read, loop_thread = threading.Event(), links.links_at, threading.get_ident()
     threads: set[int] = set()
 
     def slow(home: Path) -> Iterator[tuple[bytes, str, int]]:
@@ -85,7 +86,7 @@ async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
         return read(home)
 
     was_told: list[bool] = []
-    monkeypatch.setattr(sessions, "links_at", slow)
+    monkeypatch.setattr(links, "links_at", slow)
     async with fake() as server, serving(tmp_path, server) as at, asyncio.timeout(30):
         waiting = asyncio.create_task(ask(at, "one", key="alice"))
         while not threads:  # noqa: ASYNC110 - a thread announces nothing to the loop
@@ -108,15 +109,15 @@ async def test_an_index_that_was_only_begun_is_read_together_again(
         yield from read(home)
         raise OSError("the machine stops here")
 
-    read = sessions.links_at
+    read = links.links_at
     async with fake() as server, serving(tmp_path, server) as at:
         first = await ask(at, "one")
         (held,) = at.gateway.tenants_open().popitem()[1]
     lose_index(tmp_path)
-    monkeypatch.setattr(sessions, "links_at", breaks)
+    monkeypatch.setattr(links, "links_at", breaks)
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "something else")
-    monkeypatch.setattr(sessions, "links_at", read)
+    monkeypatch.setattr(links, "links_at", read)
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "one", first, "and on")
         (again,) = at.gateway.tenants_open().popitem()[1]
@@ -188,13 +189,13 @@ async def test_the_index_is_asked_only_where_another_session_may_know_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GW-2, GW-3: of a conversation that nobody shares its session knows all; once it was forked, the index decides."""
-    asked, longest = list[int](), sessions.LinkIndex.longest
+    asked, longest = list[int](), links.FileLinks.longest
 
-    async def noted(self: sessions.LinkIndex, links: Sequence[bytes]) -> tuple[str, int] | None:
+    async def noted(self: links.FileLinks, links: Sequence[bytes]) -> tuple[str, int] | None:
         asked.append(len(links))
         return await longest(self, links)
 
-    monkeypatch.setattr(sessions.LinkIndex, "longest", noted)
+    monkeypatch.setattr(links.FileLinks, "longest", noted)
     async with fake() as server, serving(tmp_path, server) as at:
         first = await ask(at, "one")
         second = await ask(at, "one", first, "and on")

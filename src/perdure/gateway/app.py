@@ -464,7 +464,7 @@ class GatewayApp:
         known = await sessions.stored(response)
         mode = "untouched" if known is None else "view"
         self.gateway.metrics.requests.labels(self._route_of(scope)[0], "stored", mode).inc()
-        if known is None and not is_shared and not sessions.is_deleted(response):
+        if known is None and not is_shared and not await sessions.is_deleted(response):
             return send
         if known is None:
             text = f"Response with id '{response}' not found."

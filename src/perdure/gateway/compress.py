@@ -10,26 +10,21 @@ Nothing is shortened before the original can be had back: by its hash, by the te
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import anyio.to_thread
 import msgspec
 
-from perdure.adapters.journal.blobs import FileBlobs
-from perdure.adapters.journal.store import BLOBS
 from perdure.context.models import ModelSpec
 from perdure.context.passes import preview_of
 from perdure.context.policy import thresholds
 from perdure.context.reminders import neutralised
 from perdure.errors import JournalError
 from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of, list_of
+from perdure.ports.home import HomeBlobs
 from perdure.settings import Settings
-from perdure.transcript.messages import BlobId
 from perdure.transcript.tokens import live_tokens_bytes
 
 COMPRESS: Final = "/v1/compress"
@@ -161,8 +156,8 @@ def _hash(original: bytes) -> str:
 class CompressedOriginals:
     """What a tenant's messages said before, by hash."""
 
-    def __init__(self, home: Path) -> None:
-        self._blobs = FileBlobs(home / BLOBS)
+    def __init__(self, blobs: HomeBlobs) -> None:
+        self._blobs = blobs
 
     async def put(self, originals: tuple[bytes, ...]) -> None:
         """Keep them, durably. Raises `JournalError`."""
@@ -171,26 +166,10 @@ class CompressedOriginals:
 
     async def get(self, beginning: str) -> str | None:
         """The one whose hash begins so; None where there is none, or several."""
-        found = await anyio.to_thread.run_sync(self._named, beginning.lower())
+        found = await self._blobs.named(beginning.lower())
         if len(found) != 1:
             return None
         try:
             return (await self._blobs.get(found[0])).decode("utf-8", "replace")
         except JournalError:
             return None
-
-    def _named(self, beginning: str) -> list[BlobId]:
-        try:
-            return [BlobId(name) for name in os.listdir(self._blobs.directory) if name.startswith(beginning)]
-        except OSError:
-            return []
-
-    def forget(self, before: float) -> None:
-        """Delete those that were first sent before a time; who still needs one sends it again. Blocks."""
-        directory = self._blobs.directory
-        for path in directory.iterdir() if directory.is_dir() else ():
-            try:
-                if path.stat().st_mtime < before:
-                    path.unlink()
-            except OSError:
-                continue  # the next time tries again

@@ -7,25 +7,23 @@ with these items, so the upstream never hears of it.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
-from perdure.adapters.journal.disk import DISK, make_private, write_new
 from perdure.errors import JournalError, MalformedBlock
 from perdure.gateway.requests import UNREADABLE, ConversationTurn, Unmanageable, fields_of, list_of
 from perdure.gateway.responses import input_items
 from perdure.gateway.stored import StoredResponse, item_page, listed_items
+from perdure.ports.home import Documents
 from perdure.transcript.response_items import item_kind, message_of_items
 
+CONVERSATIONS: Final = "conversations"  # the kind of document that they are kept as
 MOST_ITEMS: Final = 20  # that may be added at a time
 _PATH = re.compile(r"(?:/openai)?(?:/v1)?/conversations(?:/(?P<id>[^/]+)(?P<items>/items(?:/(?P<item>[^/]+))?)?)?\Z")
 _OURS = re.compile(r"conv_[0-9a-f]{48}\Z")
@@ -72,31 +70,33 @@ def _is_trigger(raw: msgspec.Raw) -> bool:
 
 
 class Conversations:
-    """A tenant's conversations, each in a file of its home. Files are read and written in threads."""
+    """A tenant's conversations, each a document of its home."""
 
-    def __init__(self, home: Path) -> None:
-        self._folder = home / "conversations"
-        self._turn = anyio.Lock()
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._turn = anyio.Lock()  # whoever has lost against another process begins anew; here they wait
 
     async def get(self, identity: str) -> Conversation | None:
         """A conversation by its id; None for one that isn't known here."""
-        return await anyio.to_thread.run_sync(self._read, identity) if _OURS.match(identity) else None
+        return (await self._read(identity))[0] if _OURS.match(identity) else None
 
     async def create(self, items: Iterable[msgspec.Raw], metadata: dict[str, str], now: float) -> Conversation:
         """A new one. Raises `JournalError` where it can't be kept."""
         identity = f"conv_{secrets.token_hex(24)}"
         made = Conversation(id=identity, created_at=int(now), metadata=metadata, added=tuple(items))
-        await anyio.to_thread.run_sync(self._write, made)
+        await self._documents.put(identity, msgspec.json.encode(made), instead_of=None)
         return made
 
     async def change(self, identity: str, change: Callable[[Conversation], Conversation]) -> Conversation | None:
         """Change one, durably; None when it is gone. Raises `JournalError` where that can't be kept."""
         async with self._turn:
-            known = await self.get(identity)
-            if known is not None:
+            while True:
+                known, version = await self._read(identity)
+                if known is None:
+                    return None
                 known = change(known)
-                await anyio.to_thread.run_sync(self._write, known)
-            return known
+                if await self._documents.put(identity, msgspec.json.encode(known), instead_of=version) is not None:
+                    return known
 
     async def answered(self, turn: ConversationTurn, response: str, output: Iterable[bytes]) -> None:
         """An answer is over: what was asked and answered joins the conversation.
@@ -116,39 +116,16 @@ class Conversations:
     async def delete(self, identity: str) -> None:
         """Forget one; what was said stays in its session."""
         async with self._turn:
-            await anyio.to_thread.run_sync(lambda: self._path(identity).unlink(missing_ok=True))
+            await self._documents.delete(identity)
 
-    def forget(self, before: float) -> None:
-        """Delete those that nobody changed since a time. Blocks."""
-        for path in self._folder.iterdir() if self._folder.is_dir() else ():
-            try:
-                if path.stat().st_mtime < before:
-                    path.unlink()
-            except OSError:
-                continue  # the next time tries again
-
-    # --- in a thread
-
-    def _path(self, identity: str) -> Path:
-        return self._folder / f"{identity}.json"
-
-    def _read(self, identity: str) -> Conversation | None:
+    async def _read(self, identity: str) -> tuple[Conversation | None, str | None]:
+        kept = await self._documents.get(identity)
+        if kept is None:
+            return None, None
         try:
-            return msgspec.json.decode(self._path(identity).read_bytes(), type=Conversation)
-        except FileNotFoundError:
-            return None
-        except (OSError, *UNREADABLE) as e:
-            raise JournalError(f"{self._path(identity)}: {e}: the conversation can't be read") from e
-
-    def _write(self, known: Conversation) -> None:
-        path = self._path(known.id)
-        draft = path.with_suffix(f".new-{secrets.token_hex(8)}")
-        try:
-            make_private(self._folder)
-            write_new(DISK, draft, msgspec.json.encode(known))
-            os.replace(draft, path)
-        except OSError as e:
-            raise JournalError(f"{path}: {e.strerror or e}: the conversation can't be kept") from e
+            return msgspec.json.decode(kept.data, type=Conversation), kept.version
+        except UNREADABLE as e:
+            raise JournalError(f"{identity}: {e}: the conversation can't be read") from e
 
 
 # --- what clients ask about them --------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +15,8 @@ import anyio.to_thread
 
 from perdure.adapters.config import Config
 from perdure.adapters.extras import install
-from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.disk import DISK, discard, make_private, write_new
-from perdure.adapters.journal.store import GATEWAY, TENANTS, SessionStore
+from perdure.adapters.journal.home import FileStore
+from perdure.adapters.journal.store import GATEWAY
 from perdure.adapters.lines import LineFiles
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.machine.jobs import TaskJobs
@@ -33,9 +30,9 @@ from perdure.gateway.admission import Admission
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.background import BackgroundResponses
 from perdure.gateway.compactions import PlaceSeal
-from perdure.gateway.compress import CompressedMessages, CompressedOriginals, compressed, model_in
+from perdure.gateway.compress import CompressedMessages, compressed, model_in
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
-from perdure.gateway.conversations import Conversations
+from perdure.gateway.conversations import CONVERSATIONS
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.quotas import UsageBook
@@ -46,6 +43,7 @@ from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
+from perdure.ports.home import Store
 from perdure.ports.memory import MemorySearch
 from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
@@ -94,14 +92,14 @@ class Gateway:
     """Everything that outlives a request."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
-        self.home = config.home / GATEWAY
+        self.store: Store = FileStore(config.home)
         self.metrics = Metrics()
         self.client = UpstreamClient()
         self.jobs = TaskJobs()
         self._background = TaskJobs()
         self.clock = SystemClock()
         self.admission = Admission()
-        self.usage = UsageBook(self.home / TENANTS)
+        self.usage = UsageBook(self.store)
         self.reports = SessionReports()
         self.background = BackgroundResponses()
         self.responding = TaskJobs()  # makes them
@@ -114,7 +112,7 @@ class Gateway:
         self._down: set[str] = set()  # upstreams that can't be reached
         self._sessions: dict[str, TenantSessions] = {}
         self._told: set[str] = set()
-        self._secret = secret_at(self.home)
+        self._secret = secret_at(config.home / GATEWAY)
         self.active = self._in_force(config)
         self.otlp = None if self.active.gateway.otlp is None else _export(self.active.gateway.otlp)
 
@@ -182,12 +180,12 @@ class Gateway:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def sessions(self, tenant: str) -> TenantSessions:
-        """The sessions of a tenant, in a folder of their own."""
+        """The sessions of a tenant, in a home of their own."""
         found = self._sessions.get(tenant)
         if found is None:
             self._forget_idle()
             found = self._sessions[tenant] = TenantSessions(
-                self.home / TENANTS / tenant,
+                self.store.home(tenant),
                 lambda route: self._session_sink(tenant, route),
                 self._parts,
                 is_durable=self.active.config.settings.durability == "commit",
@@ -311,7 +309,7 @@ class Gateway:
                 await sessions.flush()
                 for held in list(sessions.open.values()):
                     try:
-                        await held.journal.commit(everything=True)
+                        await held.journal.sync()
                     except JournalError:
                         self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
 
@@ -322,28 +320,26 @@ class Gateway:
 
     async def _retention(self) -> None:
         while True:
-            if gone := await anyio.to_thread.run_sync(self._expired, self.active.gateway, self.clock.now()):
+            if gone := await self._expired(self.active.gateway, self.clock.now()):
                 _LOG.info("%d sessions were deleted for their age", gone)
             await anyio.sleep(RETENTION_SECONDS)
 
-    def _expired(self, config: GatewayConfig, now: float) -> int:
+    async def _expired(self, config: GatewayConfig, now: float) -> int:
         """Delete sessions left untouched for longer than their tenant's are kept; how many that were."""
         gone = 0
-        tenants = self.home / TENANTS
-        for folder in sorted(tenants.iterdir()) if tenants.is_dir() else ():
-            known = config.tenants.get(folder.name)
+        for tenant in sorted(await self.store.tenants()):
+            known = config.tenants.get(tenant)
             if (days := config.keep_days if known is None else known.keep_days) is None:
                 continue
-            before, store = now - days * 86_400, SessionStore(folder)
-            CompressedOriginals(folder).forget(before)
-            Conversations(folder).forget(before)
-            for directory in list(store.directories()):
+            before, home = now - days * 86_400, self.store.home(tenant)
+            await home.blobs.forget(before)
+            await home.documents(CONVERSATIONS).forget(before)
+            for one in await home.sessions(before=before):
                 try:
-                    if (directory / JOURNAL).stat().st_mtime < before:
-                        store.delete(directory)  # what is open here or elsewhere is locked, and stays
-                        gone += 1
-                except (PerdureError, OSError) as e:
-                    _LOG.info("%s stays: %s", directory.name, type(e).__name__)
+                    await home.delete(one.id)  # what is open here or elsewhere is locked, and stays
+                    gone += 1
+                except PerdureError as e:
+                    _LOG.info("%s stays: %s", one.id, type(e).__name__)
         return gone
 
     def ends(self) -> None:
@@ -368,21 +364,12 @@ class Gateway:
             await anyio.to_thread.run_sync(self.otlp.close)
 
     async def is_ready(self) -> tuple[bool, float]:
-        """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""
+        """Whether something can be kept: really keeps it durably, and says how many seconds that took."""
         began = time.perf_counter()
         try:
-            await anyio.to_thread.run_sync(self._probe)
-        except OSError:
+            return True, await self.store.probe()
+        except JournalError:
             return False, time.perf_counter() - began
-        return True, time.perf_counter() - began
-
-    def _probe(self) -> None:
-        make_private(self.home)
-        path = self.home / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
-        try:
-            write_new(DISK, path, b"probe\n")
-        finally:
-            discard(DISK, path)
 
 
 def _export(url: str) -> OtlpExport:

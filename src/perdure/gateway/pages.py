@@ -17,8 +17,6 @@ from urllib.parse import parse_qs
 import anyio.to_thread
 import msgspec
 
-from perdure.adapters.journal.search import StoreArchive
-from perdure.adapters.journal.store import TENANTS
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.config import Tenant, is_loopback
@@ -97,7 +95,7 @@ async def recalled(gateway: Gateway, who: Tenant, place: str, query: str) -> Gat
             pattern=asked.get("pattern"),
             limit_chars=sys.maxsize,
         )
-        loaded, blobs = await StoreArchive(gateway.sessions(who.id).home).load(session)
+        loaded, blobs = await gateway.sessions(who.id).home.archive().load(session)
         original = await original_in(loaded, blobs, identity)
         text = (await anyio.to_thread.run_sync(recalled_part, original, wanted)).body
     except JournalError as e:
@@ -121,7 +119,7 @@ async def report(gateway: Gateway, who: Tenant | None, path: str, query: str) ->
     held = next((one for one in gateway.tenants_open().get(tenant, ()) if one.id == session), None)
     settings = config.settings if held is None else held.session.settings
     try:
-        body = await gateway.reports.made(gateway.home / TENANTS / tenant, session, settings, config.models, now)
+        body = await gateway.reports.made(gateway.store.home(tenant), session, settings, config.models, now)
     except JournalError as e:
         return _unread(e)
     except PerdureError as e:

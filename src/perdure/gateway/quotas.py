@@ -7,18 +7,18 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
-import anyio.to_thread
 import msgspec
+from msgspec.structs import replace
 
-from perdure.adapters.journal.disk import DISK, make_private, write_new
+from perdure.errors import JournalError
 from perdure.gateway.admission import Refusal
 from perdure.gateway.config import TenantLimits
+from perdure.ports.home import Documents, Store
 from perdure.transcript.messages import Usage
 
 _LOG = logging.getLogger("perdure.gateway")
-USAGE = "usage.json"
+USAGE = "usage"  # the kind of document, and the name of the only one
 _KEPT_DAYS = 400
 _DAY_SECONDS = 86_400
 _ALONE_SECONDS = 120  # longer than a minute's requests are counted
@@ -48,10 +48,24 @@ class TenantUsage:
     """The days of one tenant, and how many requests it may still make in this minute."""
 
     days: dict[str, DayUsage]
+    version: str | None = None  # of the document that they were read from
     is_saved: bool = True
+    saved: dict[str, DayUsage] = field(init=False)  # what that says
     seen: float = 0.0
     left: float = math.inf  # requests
     refilled: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.saved = _copied(self.days)
+
+    def go_on_from(self, theirs: dict[str, DayUsage], version: str | None) -> None:
+        """Add what was used since the last time to what others have kept meanwhile; whoever holds a day holds it on."""
+        for name in {*self.days, *theirs}:
+            day, before, now = self.days.setdefault(name, DayUsage()), self.saved.get(name), theirs.get(name)
+            for count in DayUsage.__struct_fields__:
+                more = getattr(now, count, 0) - getattr(before, count, 0)
+                setattr(day, count, getattr(day, count) + more)
+        self.saved, self.version = _copied(theirs), version
 
     def today(self, now: float) -> DayUsage:
         """What was used today."""
@@ -90,19 +104,22 @@ class TenantUsage:
 
 @dataclass(slots=True)
 class UsageBook:
-    """What all tenants used, each in a file of its own folder under `home`.
+    """What all tenants used, each in a document of its home.
 
-    Files are read and written in threads. What a kill takes is what was used since the last `save`.
+    What a kill takes is what was used since the last `save`. Other gateways may count in the same documents: what was
+    used here is added to what they say by then, and seen by the others when they save the next time.
     """
 
-    home: Path
+    store: Store
     _known: dict[str, TenantUsage] = field(default_factory=dict)
 
     async def of(self, tenant: str, now: float) -> TenantUsage:
         """What a tenant used, to be looked at or counted in now."""
         found = self._known.get(tenant)
         if found is None:
-            read = await anyio.to_thread.run_sync(self._read, tenant)
+            read = TenantUsage({})
+            with suppress(JournalError):
+                read = TenantUsage(*await self._read(tenant))
             found = self._known.setdefault(tenant, read)
         found.seen = now
         return found
@@ -116,25 +133,38 @@ class UsageBook:
                 used.is_saved = True
                 for day in sorted(used.days)[:-_KEPT_DAYS]:
                     del used.days[day]
-                data = msgspec.json.encode(_UsageFile(used.days))
                 try:
-                    await anyio.to_thread.run_sync(self._write, tenant, data)
-                except OSError as e:
+                    await self._write(tenant, used)
+                except JournalError as e:
                     used.is_saved = False
-                    _LOG.info("the usage of %s can't be saved: %s", tenant, type(e).__name__)
+                    _LOG.info("the usage of %s can't be saved: %s", tenant, type(e.__cause__ or e).__name__)
 
-    def _read(self, tenant: str) -> TenantUsage:
-        with suppress(OSError, msgspec.MsgspecError):
-            return TenantUsage(msgspec.json.decode((self.home / tenant / USAGE).read_bytes(), type=_UsageFile).days)
-        return TenantUsage({})
+    async def _read(self, tenant: str) -> tuple[dict[str, DayUsage], str | None]:
+        """The days as they are kept, none where nobody can read them, and their version."""
+        kept = await self._documents(tenant).get(USAGE)
+        if kept is None:
+            return {}, None
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(kept.data, type=_UsageFile).days, kept.version
+        return {}, kept.version
 
-    def _write(self, tenant: str, data: bytes) -> None:
-        folder = self.home / tenant
-        make_private(folder)
-        draft = folder / f"{USAGE}.new"
-        draft.unlink(missing_ok=True)
-        write_new(DISK, draft, data)
-        draft.replace(folder / USAGE)
+    async def _write(self, tenant: str, used: TenantUsage) -> None:
+        while True:
+            days = _copied(used.days)
+            data = msgspec.json.encode(_UsageFile(days))
+            version = await self._documents(tenant).put(USAGE, data, instead_of=used.version)
+            if version is not None:
+                used.saved, used.version = days, version
+                return
+            theirs, version = await self._read(tenant)
+            used.go_on_from(theirs, version)
+
+    def _documents(self, tenant: str) -> Documents:
+        return self.store.home(tenant).documents(USAGE)
+
+
+def _copied(days: dict[str, DayUsage]) -> dict[str, DayUsage]:
+    return {name: replace(day) for name, day in days.items()}
 
 
 def _day(now: float) -> str:

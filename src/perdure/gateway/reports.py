@@ -11,20 +11,18 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from perdure.adapters.journal.search import StoreArchive
-from perdure.adapters.journal.store import secret_key
 from perdure.context.models import ModelSpec
 from perdure.context.policy import Facts, facts_at
 from perdure.context.view import ContextView
 from perdure.lab.report.page import header_of, page
 from perdure.lab.report.timeline import timeline
 from perdure.memory.trust.secrets import redact
+from perdure.ports.home import Home
 from perdure.settings import Settings
 from perdure.transcript.records import Record
 
@@ -61,23 +59,23 @@ class SessionReports:
         return named == place and now < until
 
     async def made(
-        self, home: Path, session: str, settings: Settings, known: tuple[ModelSpec, ...], now: float
+        self, home: Home, session: str, settings: Settings, known: tuple[ModelSpec, ...], now: float
     ) -> bytes:
-        """The report of a session under a home. Raises `PerdureError` where there is none."""
+        """The report of a session of a home. Raises `PerdureError` where there is none."""
 
         def facts_of(view: ContextView) -> Facts:
             return facts_at(view, settings, known)
 
         async with self._turn:
-            loaded, _ = await StoreArchive(home).load(session)
-            records = [placed.record for placed in loaded.records]
-            return await anyio.to_thread.run_sync(_page, home, session, records, facts_of, now)
+            loaded, _ = await home.archive().load(session)
+            records, key = [placed.record for placed in loaded.records], await home.secret_key()
+            return await anyio.to_thread.run_sync(_page, key, session, records, facts_of, now)
 
 
 def _page(
-    home: Path, session: str, records: Sequence[Record], facts_of: Callable[[ContextView], Facts], now: float
+    key: bytes, session: str, records: Sequence[Record], facts_of: Callable[[ContextView], Facts], now: float
 ) -> bytes:
     told = timeline(records, facts_of)
     made = datetime.fromtimestamp(now, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     about = header_of(told, session=session, title=told.view.state.title.title, source="the gateway", made=made)
-    return redact(page(about, told), secret_key(home)).text.encode()  # SEC-5: also where nobody thought of one
+    return redact(page(about, told), key).text.encode()  # SEC-5: also where nobody thought of one

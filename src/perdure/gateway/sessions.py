@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 
-from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.disk import DISK, make_private
-from perdure.adapters.journal.journal import FileJournal
-from perdure.adapters.journal.reading import open_journal_reader
-from perdure.adapters.journal.store import SessionStore, fork
 from perdure.context.models import CacheTtl
 from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
@@ -30,16 +21,16 @@ from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
-from perdure.gateway.conversations import Conversations
+from perdure.gateway.conversations import CONVERSATIONS, Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
-from perdure.gateway.stored import DeletedResponses, StoredResponse, stored_response
-from perdure.ports.home import KnownLink
+from perdure.gateway.stored import DELETED, StoredResponse, stored_response
+from perdure.ports.home import Home, KnownLink
 from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.history import HistoryPosition, chain
-from perdure.transcript.messages import Message, MessageId, call_id_as_said
+from perdure.transcript.history import ASKED, CLIENT, NAMED, RECALLED, HistoryPosition, chain
+from perdure.transcript.messages import Message, call_id_as_said
 from perdure.transcript.records import (
     Calibrated,
     Compacted,
@@ -58,28 +49,11 @@ from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import background, create_session, open_session
 
 SOURCE = "gateway"
-CLIENT = "client"  # the cursor of the last message that the client knows
-RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
-ASKED = "asked"  # the one of the last message before an answer of ours
-NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
-_LOG = logging.getLogger("perdure.gateway")
 _TRIES = 3
 _MOST_ITEM_BYTES = 4 * 1024 * 1024  # of items that are kept in memory for a tenant's references
 # The client says them again, or we do.
 _MAY_WAIT = (Message, Worded, Cursor, Titled, Calibrated, CompactionFailed, Noted)
-_BATCH = 400  # links in one question
-_NAME, _BEHIND_NAMES = b"name:", b"name;"  # between these are the names of sessions in the index
-_MOST_NAMED = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
-_IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
-_BEHIND_SECONDS = 30.0  # more than the index is behind the journals when a process is killed
-_SCHEMA = """
-PRAGMA journal_mode=WAL;
-PRAGMA synchronous=OFF;
-CREATE TABLE IF NOT EXISTS links (link BLOB PRIMARY KEY, session TEXT NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, link BLOB NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
-"""
 
-T = TypeVar("T")
 TracesFrom = Callable[[int], Awaitable["AnswerTraces"]]
 
 
@@ -107,227 +81,27 @@ class LateSyncJournal:
     async def load(self, *, whole: bool = False) -> Loaded:
         return await self._journal.load(whole=whole)
 
+    async def sync(self) -> None:
+        await self._commit(is_due=self.is_behind)
+
     async def close(self) -> None:
         try:
-            await self.commit(everything=True)
+            await self.sync()
         finally:
             await self._journal.close()
 
-    async def commit(self, *, everything: bool = False) -> None:
-        """Before a request goes on: make edits durable, if there are any; afterwards, everything."""
-        is_due = self._is_owed or (everything and self.is_behind)
-        if is_due and self._is_durable and isinstance(self._journal, FileJournal):
+    async def commit(self) -> None:
+        """Before a request goes on: make edits durable, if there are any; `sync` makes everything."""
+        await self._commit(is_due=self._is_owed)
+
+    async def _commit(self, *, is_due: bool) -> None:
+        if is_due and self._is_durable:
             self.is_behind = self._is_owed = False
             try:
                 await self._journal.sync()
             except BaseException:
                 self.is_behind = self._is_owed = True
                 raise
-
-
-class LinkIndex:
-    """The links of one tenant. Nothing here raises for what is wrong with the file: it is made anew.
-
-    All work on the file is done in a thread, one piece at a time: a slow disk, or a tenant whose index is read together
-    again, is nobody else's delay (SPD-8). What is entered waits for the next question or `flush`.
-    """
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._path = home / "links.sqlite"
-        self._db: sqlite3.Connection | None = None
-        self._entered: list[KnownLink] = []
-        self._renamed: list[str] = []
-        self._turn = anyio.Lock()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a thread is at work on the file."""
-        return self._turn.locked()
-
-    async def longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
-        """The session that knows the longest beginning of a history, and how many messages of it."""
-        return await self._aside(lambda: self._longest(links))
-
-    def name(self, session: str, name: str) -> None:
-        """Enter the name that a session has from now on, in the place of any before; empty for none."""
-        self._renamed.append(session)
-        if name:
-            self._entered.append(KnownLink(_name_link(name, session), session, int(time.time())))
-
-    async def named(self, name: str) -> list[str]:
-        """The sessions of a name, the newest first."""
-        return await self._aside(lambda: self._named(name))
-
-    async def place(self, answer: str) -> HistoryPosition | None:
-        """Where an answer ended, by its id."""
-        asked = "SELECT link, count FROM answers JOIN links USING (link, count) WHERE id = ?"
-        rows = await self._aside(lambda: self._ask(asked, (answer,)))
-        return HistoryPosition(rows[0][1], rows[0][0]) if rows else None
-
-    async def session_of(self, answer: str) -> str | None:
-        """The session that an answer was given in, by its id."""
-        asked = "SELECT session, count FROM answers JOIN links USING (link, count) WHERE id = ?"
-        rows = await self._aside(lambda: self._ask(asked, (answer,)))
-        return rows[0][0] if rows else None
-
-    def put(self, session: str, links: Iterable[tuple[int, bytes]], ids: Iterable[str] = ()) -> None:
-        """Enter links of a session. The one that was there first keeps a link that several share.
-
-        What has one of these `ids`, an answer or an item of it, ended at the last of them.
-        """
-        rows = [KnownLink(link, session, count) for count, link in links]
-        self._entered += rows
-        self._entered += [rows[-1]._replace(answer=one) for one in ids if one]
-
-    async def flush(self) -> None:
-        """Write what was entered."""
-        if self._entered or self._renamed:
-            await self._aside(lambda: None)
-
-    async def forget(self, session: str) -> None:
-        """Take out what names a session, as it can't be opened any more."""
-        await self._aside(lambda: self._ask("DELETE FROM links WHERE session = ?", (session,)))
-
-    async def close(self) -> None:
-        """Let go of the file until the next question."""
-        await self._aside(self._closed)
-
-    async def _aside(self, work: Callable[[], T]) -> T:
-        """Write what was entered, and do something with the file then."""
-
-        def done() -> T:
-            self._write(rows, renamed)
-            return work()
-
-        async with self._turn:
-            rows, self._entered = self._entered, []
-            renamed, self._renamed = self._renamed, []
-            with anyio.CancelScope(shield=True):  # what was taken is written
-                result = await anyio.to_thread.run_sync(done)
-            return result
-
-    # --- in a thread
-
-    def _longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
-        for start in range(len(links), 0, -_BATCH):
-            batch = links[max(0, start - _BATCH) : start]
-            rows = self._ask(f"SELECT session, count FROM links WHERE link IN ({','.join('?' * len(batch))})", batch)
-            if rows:
-                session, count = max(rows, key=lambda row: row[1])
-                return str(session), int(count)
-        return None
-
-    def _named(self, name: str) -> list[str]:
-        first = _name_link(name, "")
-        rows = self._ask(
-            "SELECT session, count FROM links WHERE link >= ? AND link < ? ORDER BY count DESC LIMIT ?",
-            (first, first + b"\xff", _MOST_NAMED),
-        )
-        return [session for session, _ in rows]
-
-    def _closed(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    def _ask(self, statement: str, values: Sequence[object]) -> list[tuple[Any, int]]:
-        try:
-            db = self._open()
-            with db:
-                return list(db.execute(statement, values))
-        except (sqlite3.Error, OSError) as e:
-            self._broken(e)
-            return []
-
-    def _write(self, rows: list[KnownLink], renamed: list[str]) -> None:
-        if not (rows or renamed):
-            return
-        try:
-            db = self._open()
-            with db:
-                _unname(db, renamed)
-                _enter(db, rows)
-        except (sqlite3.Error, OSError) as e:
-            self._broken(e)
-
-    def _open(self) -> sqlite3.Connection:
-        if self._db is None:
-            make_private(self._home)
-            written = max((path.stat().st_mtime for path in self._home.glob(f"{self._path.name}*")), default=0.0)
-            db = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)  # one thread at a time
-            try:
-                self._path.chmod(0o600)
-                db.executescript(_SCHEMA)
-                if db.execute("PRAGMA user_version").fetchone()[0] != _IS_WHOLE:
-                    with db:
-                        db.execute("BEGIN")
-                        _enter(db, links_at(self._home))
-                        db.execute(f"PRAGMA user_version = {_IS_WHOLE}")
-                elif rows := list(links_at(self._home, since=written - _BEHIND_SECONDS)):
-                    with db:  # a kill took what was entered last; the journals have it
-                        _unname(db, {row.session for row in rows})
-                        _enter(db, rows)
-            except BaseException:
-                db.close()
-                raise
-            self._db = db
-        return self._db
-
-    def _broken(self, error: Exception) -> None:
-        """A damaged file is put aside, so that the next use begins a new one; a full disk is nobody's damage."""
-        self._closed()
-        _LOG.warning("the index of sessions can't be used: %s", type(error).__name__)
-        is_damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
-        if is_damaged:
-            for name in ("", "-wal", "-shm"):
-                path = self._path.with_name(self._path.name + name)
-                path.unlink(missing_ok=True)
-
-
-def _unname(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
-    db.executemany(
-        "DELETE FROM links WHERE link >= ? AND link < ? AND session = ?",
-        [(_NAME, _BEHIND_NAMES, session) for session in sessions],
-    )
-
-
-def _enter(db: sqlite3.Connection, rows: Iterable[KnownLink]) -> None:
-    for row in rows:
-        db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", row[:3])
-        if row.answer:
-            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (row.answer, row.link, row.messages))
-
-
-def links_at(home: Path, *, since: float = 0.0) -> Iterator[KnownLink]:
-    """All links and names that the journals of a tenant know, those written since then, oldest first (REL-12)."""
-    found = list[tuple[float, Path]]()
-    for directory in SessionStore(home).directories():
-        with suppress(OSError):
-            found.append(((directory / JOURNAL).stat().st_mtime, directory))
-    for written, directory in sorted(one for one in found if one[0] >= since):
-        try:
-            with open_journal_reader(DISK, directory / JOURNAL) as reader:
-                scan = reader.scan(reader.body)
-        except (PerdureError, OSError):
-            continue
-        name, answers = "", dict[MessageId, tuple[str, ...]]()
-        for placed in scan.placed:
-            record = placed.record
-            if isinstance(record, Message) and (record.model is not None or record.note == RECALLED):
-                answers[record.id] = (record.response_id or "", *named_items(record))
-            elif (place := HistoryPosition.of(record, CLIENT)) is not None:
-                for identity in answers.get(place.message, ("",)):
-                    yield KnownLink(place.link, directory.name, place.count, identity)
-            elif isinstance(record, Cursor) and record.name == NAMED:
-                name = record.digest or ""
-        if name:
-            yield KnownLink(_name_link(name, directory.name), directory.name, int(written))
-
-
-def _name_link(name: str, session: str) -> bytes:
-    """What stands in the index for a session's name, beside the links of its history, which are shorter."""
-    return _NAME + hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest() + session.encode()
 
 
 class AnswerTraces(NamedTuple):
@@ -376,12 +150,12 @@ class CachedSession:
 
 
 class TenantSessions:
-    """All sessions of one tenant, under a home of their own. `parts` says what a session of a route is made with, and
+    """All sessions of one tenant, in a home of their own. `parts` says what a session of a route is made with, and
     `sink` makes what its events go to."""
 
     def __init__(
         self,
-        home: Path,
+        home: Home,
         sink: Callable[[str], SessionSink],
         parts: Callable[[str, SessionSink], Parts],
         *,
@@ -392,12 +166,13 @@ class TenantSessions:
         self.open: dict[str, CachedSession] = {}
         self._sink, self._parts_of = sink, parts
         self._is_durable = is_durable
-        self._index = LinkIndex(home)
-        self._deleted = DeletedResponses(home)
+        self._index = home.links
+        self._asking = 0
+        self._deleted = home.documents(DELETED)
         self._items: dict[str, bytes] = {}
         self._item_bytes = 0
-        self.compressed = CompressedOriginals(home)
-        self.conversations = Conversations(home)
+        self.compressed = CompressedOriginals(home.blobs)
+        self.conversations = Conversations(home.documents(CONVERSATIONS))
         self._heads: dict[bytes, CachedSession] = {}
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0
@@ -406,7 +181,7 @@ class TenantSessions:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of this tenant's is open or looked for."""
-        return not (self.open or self._entering or self._index.is_busy)
+        return not (self.open or self._entering or self._asking)
 
     @asynccontextmanager
     async def entered(self, links: Sequence[bytes], route: str, traces: TracesFrom) -> AsyncIterator[CachedSession]:
@@ -443,38 +218,51 @@ class TenantSessions:
         """The place in a history that a client goes on from, by the id of the answer that ended there, or as it was
         sealed; None for one that isn't known here."""
         if not continues.startswith(SEALED):
-            is_gone = continues in self._deleted and not even_deleted
-            return None if is_gone else await self._index.place(continues)
+            known = None if not even_deleted and await self.is_deleted(continues) else await self._ended(continues)
+            return known and HistoryPosition(known.messages, known.link)
         count, link = self.seal.opened(continues) or (0, b"")
-        known = count and await self._index.longest([link])
-        return HistoryPosition(count, link) if known else None
+        return HistoryPosition(count, link) if count and await self._longest([link]) else None
 
     async def stored(self, response: str, *, even_deleted: bool = False) -> StoredResponse | None:
         """An answer by its id, from the journal of its session; None for one that isn't known, or was deleted."""
-        is_gone = response in self._deleted and not even_deleted
-        session = None if is_gone else await self._index.session_of(response)
+        known = None if not even_deleted and await self.is_deleted(response) else await self._ended(response)
+        if known is None:
+            return None
+        records = await self._records(known.session)
+        return await anyio.to_thread.run_sync(stored_response, records, response, RECALLED)
 
-        def read(name: str) -> StoredResponse | None:
-            return stored_response(self._records(name), response, RECALLED)
-
-        return None if session is None else await anyio.to_thread.run_sync(read, session)
-
-    def _records(self, session: str) -> list[Record | None]:
+    async def _records(self, session: str) -> list[Record]:
         """All records of a session, whether it is open or not; none when it can't be read."""
         try:
-            journal = SessionStore(self.home).directory(session, project=self.home) / JOURNAL
-            with open_journal_reader(DISK, journal) as reader:
-                return [placed.record for placed in reader.scan(reader.body).placed]
-        except (PerdureError, OSError):
+            return [placed.record for placed in (await self.home.load(session)).records]
+        except PerdureError:
             return []
 
-    def is_deleted(self, response: str) -> bool:
+    async def _longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
+        with self._at_index():
+            return await self._index.longest(links)
+
+    async def _ended(self, answer: str) -> KnownLink | None:
+        """Where an answer ended, by its id."""
+        with self._at_index():
+            return await self._index.of_answer(answer)
+
+    @contextmanager
+    def _at_index(self) -> Iterator[None]:
+        """While the index is asked, nobody has to write what it was told: it does so first."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+
+    async def is_deleted(self, response: str) -> bool:
         """Whether the client had this answer deleted."""
-        return response in self._deleted
+        return await self._deleted.get(response) is not None
 
     async def delete_response(self, response: str) -> None:
-        """Nobody gets this answer again, or goes on from it; its session stays what it is."""
-        await anyio.to_thread.run_sync(self._deleted.add, response)
+        """Nobody gets this answer again, or goes on from it; its session stays what it is. Raises `JournalError`."""
+        await self._deleted.put(response, b"", instead_of=None)
         self._items.clear()
         self._item_bytes = 0
 
@@ -492,9 +280,9 @@ class TenantSessions:
             hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
             if hot and self._heads[links[hot]].is_alone:
                 return self._heads[links[hot]]
-            known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
+            known = await self._longest(links[hot + 1 :]) if hot + 1 < len(links) else None
             if known is None and hot and links[hot] not in self._heads:  # somebody went on from there meanwhile
-                known = await self._index.longest(links[: hot + 1])
+                known = await self._longest(links[: hot + 1])
             if known is not None:
                 async with self._one_at_a_time(known[0].encode()):
                     await self._closed(known[0])
@@ -532,7 +320,8 @@ class TenantSessions:
         sink = self._sink(route)
         parts = self._parts(route, sink)
         sink.session = parts.ids.new("session")
-        made = await create_session(self.home, project=self.home, session=sink.session, source=SOURCE, parts=parts)
+        project = self.home.name
+        made = await create_session(self.home, project=project, session=sink.session, source=SOURCE, parts=parts)
         return self._hold(made, sink, route, HistoryPosition(0, start))
 
     def _parts(self, route: str, sink: SessionSink) -> Parts:
@@ -605,17 +394,17 @@ class TenantSessions:
                 ends.setdefault(place.link, number)
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in ends), 0)
         past = records_until(known, ends[links[count]]) if count else []
-        store, ports = SessionStore(self.home), parent.session.ports
+        ports = parent.session.ports
         session = ports.ids.new("session")
         with anyio.CancelScope(shield=True):
-            await fork(store, parent.id, session, created=ports.clock.now(), past=past)
+            await self.home.fork(parent.id, session, created=ports.clock.now(), past=past)
             sink = self._sink(route)
             sink.session = session
             try:
                 opened = await open_session(self.home, session, parts=self._parts(route, sink))
             except BaseException:  # nobody was told of it: the client asks again, and forks again
                 with suppress(JournalError, SessionNotFound):
-                    await anyio.to_thread.run_sync(store.delete, session)
+                    await self.home.delete(session)
                 raise
         sink.metrics.forks.inc()
         return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))
@@ -637,21 +426,23 @@ class TenantSessions:
 
     async def linked(self, held: CachedSession, name: str) -> list[str]:
         """The other sessions of the same name, the newest first, as far as they are still there."""
-        store = SessionStore(self.home)
-        found = await self._index.named(name) if name else []
-        return [
-            one for one in found if one != held.id and (store.directory(one, project=self.home) / JOURNAL).is_file()
-        ]
+        if not name:
+            return []
+        with self._at_index():
+            found = await self._index.named(name)
+        return [one for one in found if one != held.id and await self.home.has(one)]
 
     def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]], ids: Iterable[str] = ()) -> None:
-        """The index learns links of a session, with how many messages each comes after, and what ended at the last."""
-        self._index.put(held.id, links, ids)
+        """The index learns links of a session, with how many messages each comes after, and what ended at the last:
+        the answer, and the items of it, that have these ids."""
+        rows = [KnownLink(link, held.id, count) for count, link in links]
+        self._index.enter([*rows, *(rows[-1]._replace(answer=one) for one in ids if one)])
 
     async def items(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Items of answers that were given here, by their ids; those that aren't known are left out."""
         missing = [one for one in ids if one not in self._items]
-        while missing and (session := await self._index.session_of(missing.pop())) is not None:
-            self.remember(await anyio.to_thread.run_sync(self._items_in, session))
+        while missing and (known := await self._ended(missing.pop())) is not None:
+            self.remember(await self._items_in(known.session))
             missing = [one for one in missing if one not in self._items]
         return {one: self._items[one] for one in ids if one in self._items}
 
@@ -663,16 +454,14 @@ class TenantSessions:
         while self._item_bytes > _MOST_ITEM_BYTES and len(self._items) > len(items):
             self._item_bytes -= len(self._items.pop(next(iter(self._items))))
 
-    def _items_in(self, session: str) -> dict[str, bytes]:
+    async def _items_in(self, session: str) -> dict[str, bytes]:
         """All items of the answers in a session's journal that weren't deleted."""
         found: dict[str, bytes] = {}
-        for record in self._records(session):
-            if (
-                isinstance(record, Message)
-                and record.model is not None
-                and (record.response_id or "") not in self._deleted
-            ):
-                found |= named_items(record)
+        for record in await self._records(session):
+            if isinstance(record, Message) and record.model is not None:
+                items = named_items(record)
+                if items and not (record.response_id and await self.is_deleted(record.response_id)):
+                    found |= items
         return found
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
@@ -703,7 +492,7 @@ class TenantSessions:
 
     async def flush(self) -> None:
         """Write what the index was told, unless it is at work: whoever asks it next does then."""
-        if not self._index.is_busy:
+        if not self._asking:
             await self._index.flush()
 
     async def close_index(self) -> None:

@@ -7,11 +7,9 @@ to keep nothing. What was deleted is remembered by its id: nobody gets it again,
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +20,7 @@ from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import Front, Record, Rewound
 from perdure.transcript.response_items import KEPT_ITEM, items_in_front, items_of, response_tool
 
+DELETED: Final = "deleted-responses"  # the kind of document that is kept for each of them
 DEFAULT_PAGE: Final = 20
 MOST_PAGE: Final = 100
 _MOST_DIGITS: Final = 18
@@ -179,39 +178,6 @@ def _shown(messages: Sequence[Message], hidden: str) -> tuple[Message, ...]:
         if kept and message.note != hidden:
             shown.append(message if len(kept) == len(message.content) else replace(message, content=kept))
     return tuple(shown)
-
-
-@dataclass(slots=True)
-class DeletedResponses:
-    """The ids of a tenant's deleted responses, in a file of its home."""
-
-    home: Path
-    _ids: set[str] | None = field(default=None)
-
-    def add(self, response: str) -> None:
-        """Remember one, durably."""
-        self._all().add(response)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, f"{response}\n".encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def __contains__(self, response: str) -> bool:
-        return response in self._all()
-
-    @property
-    def _path(self) -> Path:
-        return self.home / "deleted-responses"
-
-    def _all(self) -> set[str]:
-        if self._ids is None:
-            try:
-                self._ids = set(self._path.read_text().splitlines())
-            except FileNotFoundError:
-                self._ids = set()
-        return self._ids
 
 
 def _usage(told: Sequence[Usage]) -> dict[str, Any] | None:

@@ -56,9 +56,6 @@ from perdure.gateway.requests import (
 )
 from perdure.gateway.responses import CONVERSATION, REFERENCE, past_in, references_in, with_items, with_past
 from perdure.gateway.sessions import (
-    ASKED,
-    CLIENT,
-    RECALLED,
     AnswerTraces,
     CachedSession,
     TenantSessions,
@@ -68,6 +65,9 @@ from perdure.gateway.sessions import (
 from perdure.gateway.titles import NAMED_BY, titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.history import (
+    ASKED,
+    CLIENT,
+    RECALLED,
     DigestLimits,
     HistoryPosition,
     LinkCache,
@@ -299,7 +299,7 @@ class TurnMaker:
                 with suppress(CompactionRefused):  # it is switched off: the history is what it was
                     if isinstance(await compact(session, trigger="manual"), CompactionSuccess):
                         held.is_shaped, how = True, held.sink.compacted
-                await held.journal.commit(everything=True)  # the client has nothing else of it
+                await held.journal.sync()  # the client has nothing else of it
                 response, place = response_id(), held.head
                 who.sessions.enter(held, [(place.count, place.link)], [response])
                 sealed = who.sessions.seal.sealed(place.count, place.link)

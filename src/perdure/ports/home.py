@@ -5,7 +5,7 @@ A store has homes: one of a person, or one for each tenant of a gateway. A home 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from perdure.ports.session import Archive, Blobs, Calibrations, Journal, LoadedJournal, NotesFile, PlacedRecord
 
 if TYPE_CHECKING:
-    from perdure.ports.memory import MemorySearch, MemoryStore
+    from perdure.transcript.messages import BlobId
     from perdure.transcript.records import Header
 
 Durability = Literal["commit", "process"]
@@ -43,16 +43,41 @@ class SessionInfo:
     problem: str | None = None
 
 
+class StoredJournal(Journal, Protocol):
+    """The journal of a session of a home, whose owner may let others write it while it stays open (SCL-3).
+
+    `hold` says that the owner is at work, again or still: `JournalLost` when somebody else opened the session for
+    writing meanwhile, so that what is known here may be old. An append holds it as well. `release` says that the owner
+    rests, and gives whether somebody else may open it now, and finds all that was acknowledged. Where a session has one
+    owner for as long as it is open, as on files, nobody may.
+    """
+
+    async def hold(self) -> None: ...
+
+    async def release(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
     """A session that was made or opened. Closing its journal lets go of it, so that anybody else can open it."""
 
     id: str
     header: Header
-    journal: Journal
+    journal: StoredJournal
     blobs: Blobs
     notes: NotesFile
     place: str
+
+
+class HomeBlobs(Blobs, Protocol):
+    """Blobs of no session. `named` gives those whose ids begin so; `forget` deletes what was first put before a time.
+
+    Neither raises: what can't be read isn't named, and what can't be deleted stays until the next time.
+    """
+
+    async def named(self, beginning: str) -> Sequence[BlobId]: ...
+
+    async def forget(self, before: float) -> int: ...
 
 
 class KeptDocument(NamedTuple):
@@ -117,12 +142,12 @@ class Home(Protocol):
     """All that one person, or one tenant, keeps.
 
     Sessions: `open` takes an id or the unique beginning of one. One owner writes a session at a time: `SessionBusy` for
-    another while the first is at it. An owner that was paused for so long that another took its place can't append any
-    more: `JournalLost` (SCL-3). `load` reads a session whole, whoever writes it. `fork` makes a new session of records
-    of another, with its blobs; whole or not at all. `delete` removes one for good.
+    another while the first is at it; where owners rest in between, an open waits a moment first. An owner that was
+    paused for so long that another took its place can't append any more: `JournalLost` (SCL-3). `load` reads a session
+    whole, whoever writes it. `fork` makes a new session of records of another, with its blobs; whole or not at all.
+    `delete` removes one for good.
 
-    `archive` searches the sessions of a project, None for all. `blobs` are those of no session. `memories` are those
-    of a project (SCL-1: on files, of its folder).
+    `archive` searches the sessions of a project, None for all. `blobs` are those of no session.
     """
 
     name: str
@@ -157,7 +182,7 @@ class Home(Protocol):
     def archive(self, project: str | None = None) -> Archive: ...
 
     @property
-    def blobs(self) -> Blobs: ...
+    def blobs(self) -> HomeBlobs: ...
 
     @property
     def links(self) -> Links: ...
@@ -166,8 +191,6 @@ class Home(Protocol):
     def calibrations(self) -> Calibrations: ...
 
     def documents(self, kind: str) -> Documents: ...
-
-    def memories(self, project: str) -> tuple[MemoryStore, MemorySearch]: ...
 
     async def secret_key(self) -> bytes: ...
 
@@ -224,15 +247,16 @@ class WorkQueue(Protocol):
 class Store(Protocol):
     """All homes: a folder, a database with its blobs, or this process's memory.
 
-    `home` gives that of a tenant, empty for the person's own; nothing is made before something is kept. `probe` really
-    writes something durably, and says how many seconds that took. `delete_tenant` removes a home for good (SCL-6).
+    `home` gives that of a tenant, empty for the person's own; nothing is made before something is kept. `tenants` names
+    those that keep anything. `probe` really writes something durably, and says how many seconds that took;
+    `JournalError` where it can't. `delete_tenant` removes a home for good (SCL-6).
     """
 
     name: str
 
     def home(self, tenant: str = "") -> Home: ...
 
-    async def tenants(self) -> Mapping[str, int]: ...
+    async def tenants(self) -> Collection[str]: ...
 
     async def delete_tenant(self, tenant: str) -> None: ...
 

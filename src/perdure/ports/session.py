@@ -52,12 +52,15 @@ class Journal(Protocol):
 
     `append` returns once the records are durable (REL-1), all or none, in the order of the calls; it raises
     `JournalLost` when what it acknowledged before is no longer there (REL-9), and `JournalError` when the disk refuses
-    (REL-10): nothing was then acknowledged, and a later append may succeed. One writer at a time (ENG-4).
+    (REL-10): nothing was then acknowledged, and a later append may succeed. One writer at a time (ENG-4). `sync` makes
+    durable what was acknowledged of a journal that was opened with less; until then it outlives at most the process.
     """
 
     async def append(self, records: tuple[Record, ...]) -> Receipt: ...
 
     async def load(self, *, whole: bool = False) -> LoadedJournal: ...
+
+    async def sync(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -24,6 +24,12 @@ _LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index", KEPT_ITE
 _KEPT_WHOLE = frozenset({"input", "source"})
 _GIVEN = ("id", "status")  # what a server gives an item; some clients leave it out
 
+# How a journal says what its client knows of it.
+CLIENT = "client"  # the cursor of the last message that the client knows
+RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
+ASKED = "asked"  # the one of the last message before an answer of ours
+NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
+
 
 class NotDigestible(Exception):
     """A message beyond the limits of what is read. The argument is a short reason."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # what only some sessions have is imported where it is needed
 
     from perdure.engine.background import Keepers
     from perdure.memory.instructions import InstructionPlaces
+    from perdure.ports.home import StoredJournal
     from perdure.ports.memory import MemorySearch
     from perdure.ports.session import NotesFile
 
@@ -63,7 +64,7 @@ class SessionOptions:
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
     is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
     services: Services = field(default_factory=Services)  # the host's own; what the settings want is added
-    journal: Callable[[Journal], Journal] | None = None  # what stands before the session's journal
+    journal: Callable[[StoredJournal], Journal] | None = None  # what stands before the session's journal
     places: InstructionPlaces | None = (
         None  # of instruction files; None: those of this machine, if the settings want any
     )

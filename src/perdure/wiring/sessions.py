@@ -1,7 +1,7 @@
-"""Sessions on the files of this machine.
+"""Sessions that are kept: on the files of this machine, or in any other home.
 
-session = await create_session(home, project=".")
-session = await open_session(home, "3f2a")          # an id, the beginning of one, or a path
+session = await create_session(home, project=".")   # a folder, or a `ports.Home`
+session = await open_session(home, "3f2a")          # an id, the beginning of one, or of files a path
 """
 
 from __future__ import annotations
@@ -15,16 +15,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.store import (
-    FileCalibrations,
-    SessionFiles,
-    SessionStore,
-    fork,
-    id_for,
-    open_subagent,
-    secret_key,
-)
+from perdure.adapters.journal.home import FileHome
+from perdure.adapters.journal.store import SessionFiles, SessionStore, id_for, open_subagent
 from perdure.adapters.machine.repositories import git_root, memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
@@ -35,7 +27,6 @@ from perdure.adapters.memory.directory import (
     cache_of,
 )
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
-from perdure.adapters.memory.notes import FileNotes
 from perdure.engine.background import RetentionKeeper, VerificationKeeper
 from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
@@ -51,6 +42,7 @@ from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, name_for_people
 from perdure.memory.scope import MAIN_AGENT, Work
+from perdure.ports.home import Home, StoredSession
 from perdure.ports.session import Archive, NotesFile, Sink
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired, Titled
@@ -61,7 +53,7 @@ _TITLE_CHARS = 200
 
 
 async def create_session(
-    home: Path,
+    home: Path | Home,
     *,
     project: str | Path,
     session: str | None = None,
@@ -71,7 +63,8 @@ async def create_session(
 ) -> LiveSession:
     """A new session of a project, locked for writing until it is closed."""
     parts = parts or SessionOptions()
-    files = await SessionStore(home).create(
+    kept_in = home_at(home)
+    stored = await kept_in.create(
         session or parts.ids.new("session"),
         project=project,
         created=parts.clock.now(),
@@ -79,11 +72,16 @@ async def create_session(
         forked_from=forked_from,
         durability=parts.settings.durability,
     )
-    return await session_of(files, parts)
+    return await session_of(stored, parts, home=kept_in)
+
+
+def home_at(home: Path | Home) -> Home:
+    """A home as the port has it, of a folder as well."""
+    return FileHome(home) if isinstance(home, Path) else home
 
 
 async def open_session(
-    home: Path,
+    home: Path | Home,
     reference: str | Path,
     *,
     read_only: bool = False,
@@ -98,14 +96,18 @@ async def open_session(
     (SM-10); a person who goes on with a session wants that, a tool that looks at one doesn't.
     """
     parts = parts or SessionOptions()
-    store = SessionStore(home)
-    files = await store.open(reference, durability=parts.settings.durability, read_only=read_only)
+    kept_in, durability = home_at(home), parts.settings.durability
     told: tuple[Repaired, ...] = ()
-    if files.journal.repairs:
-        from perdure.wiring.restoring import with_lines_of_source  # knows all kinds of logs, which few sessions need
+    if isinstance(kept_in, FileHome):
+        stored: StoredSession = await kept_in.open(reference, durability=durability, read_only=read_only)
+        assert isinstance(stored, SessionFiles)
+        if stored.journal.repairs:
+            from perdure.wiring.restoring import with_lines_of_source  # knows all kinds of logs, which few need
 
-        files, told = await with_lines_of_source(store, files, parts.settings)
-    session = await session_of(files, parts, whole=whole, read_only=read_only)
+            stored, told = await with_lines_of_source(kept_in.files, stored, parts.settings)
+    else:
+        stored = await kept_in.open(os.fspath(reference), durability=durability, read_only=read_only)
+    session = await session_of(stored, parts, home=kept_in, whole=whole, read_only=read_only)
     for repair in told:
         session.emit(JournalRepaired(repair.line, repair.what))
     return await offered_session(session) if offers_notes else session
@@ -147,40 +149,59 @@ async def named_session(
     return session
 
 
-async def fork_session(home: Path, reference: str | Path, *, parts: SessionOptions | None = None) -> LiveSession:
+async def fork_session(home: Path | Home, reference: str | Path, *, parts: SessionOptions | None = None) -> LiveSession:
     """A new session that goes on from another, which stays as it is; open for writing (SES-1)."""
     parts = parts or SessionOptions()
     identity = parts.ids.new("session")
-    directory = await fork(SessionStore(home), reference, identity, created=parts.clock.now())
-    return await open_session(home, directory, parts=parts)
+    kept_in, now = home_at(home), parts.clock.now()
+    if isinstance(kept_in, FileHome):
+        await kept_in.fork(reference, identity, created=now)
+    else:
+        await kept_in.fork(os.fspath(reference), identity, created=now)
+    return await open_session(kept_in, identity, parts=parts)
 
 
 async def session_of(
-    files: SessionFiles, parts: SessionOptions, *, whole: bool = False, read_only: bool = False
+    stored: StoredSession,
+    parts: SessionOptions,
+    *,
+    home: Home | None = None,
+    whole: bool = False,
+    read_only: bool = False,
 ) -> LiveSession:
-    """A session of its own, with its notes and memories; one that is only read has no memories."""
-    home = files.home
+    """A session of its own, with its notes and memories; one that is only read has no memories.
+
+    `home` is where it is kept; files know theirs, as a path may lead to another one, or out of any. Memories and what
+    is done for a folder of sessions are there on files alone.
+    """
+    project, files = stored.header.project, stored if isinstance(stored, SessionFiles) else None
 
     def services(session: LiveSession) -> Services:
-        given, search = _services_of(session, files, parts), None
+        given, search = _services_of(session, stored, parts), None
         if read_only:
-            return with_notes(session, given, FileNotes(files.directory, home))
+            return with_notes(session, given, stored.notes)
         if parts.settings.memory and parts.memories is not None:
-            given = with_memory(session, given, parts.memories, work=_work(files.journal.header.project))
-        elif parts.settings.memory:
-            project = files.journal.header.project
-            given, search = _remembering(session, given, parts, home or home_of(os.environ), project)
+            given = with_memory(session, given, parts.memories, work=_work(project))
+        elif parts.settings.memory and files is not None:
+            given, search = _remembering(session, given, parts, files.home or home_of(os.environ), project)
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
-        if files.journal.has_past:
-            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
-        kept = parts.settings.retention_days, parts.settings.max_home_bytes
-        if home is not None and kept != (None, None):
-            expire = partial(_expire, home, parts, *kept)
-            given = replace(given, keepers=(*given.keepers, RetentionKeeper(expire, session)))
-        given = with_notes(session, given, FileNotes(files.directory, home))
+        if files is not None:
+            given = _with_care(session, given, files, parts)
+        given = with_notes(session, given, stored.notes)
         return given if search is None else _with_upkeep(session, given, search)
 
-    return await _opened(files, parts, services, whole=whole, read_only=read_only)
+    return await _opened(stored, parts, services, home=home, whole=whole, read_only=read_only)
+
+
+def _with_care(session: LiveSession, given: Services, files: SessionFiles, parts: SessionOptions) -> Services:
+    """The services with what is done for files: to verify what the opening didn't read, and to delete what is old."""
+    if files.journal.has_past:
+        given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
+    kept = parts.settings.retention_days, parts.settings.max_home_bytes
+    if files.home is not None and kept != (None, None):
+        expire = partial(_expire, files.home, parts, *kept)
+        given = replace(given, keepers=(*given.keepers, RetentionKeeper(expire, session)))
+    return given
 
 
 async def _expire(home: Path, parts: SessionOptions, days: float | None, most_bytes: int | None) -> tuple[int, int]:
@@ -218,28 +239,31 @@ async def subagent_session(
 
 
 async def _opened(
-    files: SessionFiles,
+    stored: StoredSession,
     parts: SessionOptions,
     services: Callable[[LiveSession], Services],
     *,
-    payer: SessionFiles | None = None,
+    home: Home | None = None,
+    payer: StoredSession | None = None,
     whole: bool = False,
     read_only: bool = False,
 ) -> LiveSession:
-    payer, home, key = payer or files, files.home, b""  # without a key, secrets are numbered (SEC-5)
+    payer, key, project = payer or stored, b"", stored.header.project  # without a key, secrets are numbered (SEC-5)
+    if isinstance(stored, SessionFiles):
+        home = FileHome(stored.home) if stored.home is not None else None
     if home is not None:
         with anyio.CancelScope(shield=True):  # the journal is open: nothing may come in between
-            key = await anyio.to_thread.run_sync(secret_key, home)  # a new home syncs it (SPD-8)
+            key = await home.secret_key()  # a new home syncs it (SPD-8)
     ports = SessionPorts(
-        journal=files.journal if parts.journal is None else parts.journal(files.journal),
-        blobs=files.blobs,
+        journal=stored.journal if parts.journal is None else parts.journal(stored.journal),
+        blobs=stored.blobs,
         clock=parts.clock,
         ids=parts.ids,
-        sink=sink_for(parts, files.id),
-        files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
-        archive=LateArchive(partial(_archive, files)),
-        calibrations=FileCalibrations(home) if home is not None else None,  # outside of a store, the table holds
-        caps=caps_of(parts, payer.home, payer.journal.header),
+        sink=sink_for(parts, stored.id),
+        files=None if parts.is_remote else parts.files or ProjectFiles(project or "."),
+        archive=LateArchive(partial(_archive, stored, home)),
+        calibrations=home.calibrations if home is not None else None,  # outside of a store, the table holds
+        caps=caps_of(parts, payer.home if isinstance(payer, SessionFiles) else None, payer.header),
         secret_key=key,
     )
     try:
@@ -253,14 +277,13 @@ async def _opened(
             is_read_only=read_only,
         )
     except BaseException:
-        await files.journal.close()
+        await stored.journal.close()
         raise
 
 
-def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOptions) -> Services:
+def _services_of(session: LiveSession, stored: StoredSession, parts: SessionOptions) -> Services:
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
-    journal = str(files.directory / JOURNAL)
-    given = with_hooks(parts.services, parts.settings, project=files.journal.header.project, transcript=journal)
+    given = with_hooks(parts.services, parts.settings, project=stored.header.project, transcript=stored.place)
     given = replace(
         given,
         reminders=(*given.reminders, RecallReminder("recall_by_request" if parts.is_remote else "recall_by_command")),
@@ -269,7 +292,8 @@ def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOption
         return given
     places = parts.places
     if places is None:
-        cwd, home = Path(files.journal.header.project or "."), files.home or home_of(os.environ)
+        files = stored if isinstance(stored, SessionFiles) else None
+        cwd, home = Path(stored.header.project or "."), (files and files.home) or home_of(os.environ)
         is_trusted = trusts(parts, home, cwd)
         places = places_of(parts.settings, os.environ, cwd=cwd, home=home, is_trusted=is_trusted)
     return with_instructions(session, given, DiskInstructions(places))
@@ -364,10 +388,10 @@ def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Servic
     return replace(given, keepers=(*given.keepers, notes), strategies=(*given.strategies, from_notes(notes)))
 
 
-def _archive(files: SessionFiles) -> Archive:
+def _archive(stored: StoredSession, home: Home | None) -> Archive:
     """What was said in the session's project; of a session that stands outside a store, only its own."""
-    from perdure.adapters.journal.search import JournalArchive, StoreArchive
+    if home is not None:
+        return home.archive(stored.header.project or ".")
+    from perdure.adapters.journal.search import JournalArchive
 
-    if files.home is None:
-        return JournalArchive(files.journal, files.blobs)
-    return StoreArchive(files.home, files.journal.header.project or ".")
+    return JournalArchive(stored.journal, stored.blobs)

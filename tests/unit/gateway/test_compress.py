@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.adapters.journal.blobs import FileBlobs
 from perdure.context.models import UNKNOWN
 from perdure.gateway.compress import CompressedMessages, CompressedOriginals, compressed, model_in
 from perdure.gateway.requests import Unmanageable
@@ -114,16 +115,17 @@ def test_originals_come_back_by_the_beginning_of_their_hash(tmp_path: Path) -> N
     """GW-10, RCL-2: any beginning that names one of them; those that are too old are forgotten."""
 
     async def run() -> None:
-        kept = CompressedOriginals(tmp_path)
+        blobs = FileBlobs(tmp_path / "blobs")
+        kept = CompressedOriginals(blobs)
         assert await kept.get("0" * 12) is None
         await kept.put((b"one", "zwölf".encode()))
         digest = hashlib.sha256("zwölf".encode()).hexdigest()
         assert await kept.get(digest[:12]) == await kept.get(digest[:24].upper()) == "zwölf"
         assert await kept.get("") is None, "it names both"
-        kept.forget(time.time() - 60)
+        assert await blobs.forget(time.time() - 60) == 0
         assert await kept.get(digest[:24]) == "zwölf"
         os.utime(tmp_path / "blobs" / digest, (0, 0))
-        kept.forget(time.time() - 60)
+        assert await blobs.forget(time.time() - 60) == 1
         assert await kept.get(digest[:24]) is None
 
     asyncio.run(run())

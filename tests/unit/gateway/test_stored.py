@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.gateways import in_loop
 
+from perdure.adapters.journal import FileHome
 from perdure.gateway.sessions import RECALLED
-from perdure.gateway.stored import DeletedResponses, item_page, listed_items, stored_response
+from perdure.gateway.stored import DELETED, item_page, listed_items, stored_response
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
 from perdure.transcript.records import Rewound
@@ -107,11 +109,11 @@ def test_an_item_keeps_its_name_when_others_go() -> None:
     assert [item["id"] for item in listed_items([raws[0], raws[2]])] == [names[0], names[2]]
 
 
-def test_what_was_deleted_stays_deleted(tmp_path: Any) -> None:
+@in_loop
+async def test_what_was_deleted_stays_deleted(tmp_path: Any) -> None:
     """GW-6: for the next process, too."""
-    deleted = DeletedResponses(tmp_path)
-    deleted.add("r1")
-    again = DeletedResponses(tmp_path)
-    assert "r1" in again and "r2" not in again
-    again.add("r2")
+    await FileHome(tmp_path).documents(DELETED).put("r1", b"", instead_of=None)
+    again = FileHome(tmp_path).documents(DELETED)
+    assert await again.get("r1") is not None and await again.get("r2") is None
+    await again.put("r2", b"", instead_of=None)
     assert {"r1", "r2"} <= set((tmp_path / "deleted-responses").read_text().split())

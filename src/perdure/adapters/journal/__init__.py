@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.blobs import originals as originals
     from perdure.adapters.journal.disk import DISK as DISK
     from perdure.adapters.journal.disk import Disk as Disk
+    from perdure.adapters.journal.home import FileHome as FileHome
+    from perdure.adapters.journal.home import FileStore as FileStore
     from perdure.adapters.journal.journal import Durability as Durability
     from perdure.adapters.journal.journal import FileJournal as FileJournal
     from perdure.adapters.journal.reading import verify as verify
@@ -33,7 +35,9 @@ _NAMES = {
     "Disk": "disk",
     "Durability": "journal",
     "FileBlobs": "blobs",
+    "FileHome": "home",
     "FileJournal": "journal",
+    "FileStore": "home",
     "LockHolder": "append_file",
     "SessionFiles": "store",
     "ListedSession": "store",

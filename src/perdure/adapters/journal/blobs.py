@@ -48,6 +48,32 @@ class FileBlobs:
         """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
         return await anyio.to_thread.run_sync(partial(self._get, blob))
 
+    async def named(self, beginning: str) -> tuple[BlobId, ...]:
+        """The blobs whose ids begin so; none where the directory can't be read."""
+        return await anyio.to_thread.run_sync(self._named, beginning)
+
+    async def forget(self, before: float) -> int:
+        """Delete those that were first put before a time; how many that were."""
+        return await anyio.to_thread.run_sync(self._forget, before)
+
+    def _named(self, beginning: str) -> tuple[BlobId, ...]:
+        try:
+            names = os.listdir(self.directory)
+        except OSError:
+            return ()
+        return tuple(BlobId(name) for name in names if name.startswith(beginning) and HASH_NAME.fullmatch(name))
+
+    def _forget(self, before: float) -> int:
+        gone = 0
+        for path in self.directory.iterdir() if self.directory.is_dir() else ():
+            try:
+                if path.stat().st_mtime < before:
+                    self.disk.unlink(path)
+                    gone += 1
+            except OSError:
+                continue  # the next time tries again
+        return gone
+
     def _put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
         wanted = {BlobId(hashlib.sha256(content).hexdigest()): content for content in contents}
         drafts: dict[Path, Path] = {}

@@ -55,6 +55,9 @@ class MemoryJournal:
             records = records[: next(at for at, record in enumerate(records) if record is boundary)]
         return Loaded(header=self._header, records=placed, whole=True)
 
+    async def sync(self) -> None:
+        """Nothing: it ends with the process anyway."""
+
     async def close(self) -> None:
         self._is_closed = True
 

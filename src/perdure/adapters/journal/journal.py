@@ -279,6 +279,13 @@ class FileJournal:
                 self._queue.remove(waiting)
         return waiting.outcome()
 
+    async def hold(self) -> None:
+        """Nothing: the session's lock is held until it is closed."""
+
+    async def release(self) -> bool:
+        """Nothing, likewise: nobody else may write it."""
+        return False
+
     async def sync(self) -> None:
         """Make durable what was acknowledged so far under `durability="process"`; `JournalError` when it can't be."""
         async with self._turn:

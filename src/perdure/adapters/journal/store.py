@@ -29,6 +29,7 @@ from perdure.adapters.journal.journal import Durability, FileJournal
 from perdure.adapters.journal.projects import PROJECTS, ProjectFolders, folders_in
 from perdure.adapters.journal.reading import header_at, open_journal_reader
 from perdure.adapters.memory.notes import FOLDER as NOTES
+from perdure.adapters.memory.notes import FileNotes
 from perdure.errors import (
     BadSetting,
     JournalError,
@@ -37,7 +38,7 @@ from perdure.errors import (
     SessionNotFound,
 )
 from perdure.memory.places import MEMORY, name_for_people
-from perdure.ports.home import SessionInfo
+from perdure.ports.home import SessionInfo, StoredSession
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_line
@@ -201,20 +202,37 @@ ID_PREFIX = "session-"  # how the ids that we make begin
 _NOT_SESSIONS = frozenset({MEMORY})  # what else stands in a project's folder (MEM-1)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFiles:
-    """An open session. Closing the journal lets go of the session's lock."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFiles(StoredSession):
+    """An open session, with its folder. Closing the journal lets go of the session's lock."""
 
-    id: str
-    directory: Path
     journal: FileJournal
     blobs: FileBlobs
+    directory: Path
+
+    @classmethod
+    def of(cls, session: str, directory: Path, journal: FileJournal, *, disk: Disk = DISK) -> SessionFiles:
+        """The session whose journal was opened in this folder."""
+        return cls(
+            id=session,
+            header=journal.header,
+            journal=journal,
+            blobs=FileBlobs(directory / BLOBS, disk=disk),
+            notes=FileNotes(directory, home_around(directory)),
+            place=str(directory / JOURNAL),
+            directory=directory,
+        )
 
     @property
     def home(self) -> Path | None:
         """The home of the store that the session stands in; None for one that stands outside of any."""
-        folder = self.directory.parent
-        return folder.parent.parent if folder.parent.name == PROJECTS else None
+        return home_around(self.directory)
+
+
+def home_around(session: Path) -> Path | None:
+    """The home that a session's folder stands in; None for one outside of any."""
+    folder = session.parent
+    return folder.parent.parent if folder.parent.name == PROJECTS else None
 
 
 class SessionStore:
@@ -266,7 +284,7 @@ class SessionStore:
                 self._abandon(directory)
             lock.release()
             raise
-        return SessionFiles(session, directory, journal, FileBlobs(directory / BLOBS, disk=self._disk))
+        return SessionFiles.of(session, directory, journal, disk=self._disk)
 
     async def publish(self, draft: SessionFiles) -> bool:
         """Make a session of a draft that is closed: whole and durable from this moment on, and nothing before.
@@ -309,7 +327,7 @@ class SessionStore:
             if lock is not None:
                 lock.release()
             raise
-        return SessionFiles(directory.name, directory, journal, FileBlobs(directory / BLOBS, disk=self._disk))
+        return SessionFiles.of(directory.name, directory, journal, disk=self._disk)
 
     def directory(self, session: str, *, project: str | Path) -> Path:
         """Where a session of a project stands, or would stand."""
@@ -512,7 +530,7 @@ async def open_subagent(
     except BaseException:
         lock.release()
         raise
-    return SessionFiles(name, directory, journal, FileBlobs(directory / BLOBS))
+    return SessionFiles.of(name, directory, journal)
 
 
 def checked_id(session: str) -> str:
