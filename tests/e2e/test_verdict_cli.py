@@ -125,8 +125,8 @@ def rollout(session: str, *turns: tuple[str, int], parent: str = "", copied: byt
     rows = [row("turn_context", model="gpt-5")]
     for words, prompt in turns:
         rows += [
-            row("response_item", type="message", role=role, content=[{"type": "input_text", "text": f"{words} {role}"}])
-            for role in ("user", "assistant")
+            row("response_item", type="message", role=role, content=[{"type": "input_text", "text": f"{words} {said}"}])
+            for role, said in (("user", "asked"), ("assistant", "begun"), ("assistant", "done"))
         ]
         took = {"input_tokens": prompt, "output_tokens": 10, "total_tokens": prompt + 10}
         info = {"last_token_usage": took, "total_token_usage": {"total_tokens": prompt}}
@@ -135,7 +135,10 @@ def rollout(session: str, *turns: tuple[str, int], parent: str = "", copied: byt
 
 
 def test_what_a_codex_fork_repeats_is_paid_once(place: Path) -> None:
-    """CLI-2: the answers it began with are those of the original; those behind it are its own, at the same places."""
+    """CLI-2: the answers it began with are those of the original; those behind it are its own, at the same places.
+
+    An answer of several messages is one.
+    """
     original = rollout("p", ("one", 1_000), ("two", 2_000))
     begun = rollout("p", ("one", 1_000))
     logs = {"p": original, "whole": rollout("f1", ("three", 3_000), parent="p", copied=original)}

@@ -106,7 +106,9 @@ def _show(found: dict[str, Any]) -> None:
         f"{plural(found['sessions'], 'session')}{again}, {size(found['bytes'])}, {plural(found['calls'], 'model call')}"
     )
     unpriced = found["sessions"] - found["priced_sessions"]
-    without = f"; {unpriced:,} sessions don't say what they took, or of which model" if unpriced else ""
+    isnt = "isn't" if unpriced == 1 else "aren't"
+    why = "no usage in the log, or no known price of the model"
+    without = f"; {plural(unpriced, 'session')} {isnt} in it: {why}" if unpriced else ""
     out(f"paid: {usd(found['paid_usd'])} at list prices{without}")
     _show_replayed(found, found["replayed"])
     show_facts(found["facts"])

@@ -147,17 +147,21 @@ def _survey_file(file: LogFile, options: ReplayOptions, found: Survey) -> None:
 def _answers(recording: Recording) -> dict[tuple[str, str], Usage]:
     """What the answers took; those of Claude Code have ids of the provider, which no answer of another session has.
 
-    Others have a place in a log, which means the same in a copy of it only behind the same words.
+    Others have a place in a log, which means the same in a copy of it only behind the same words. An answer may be
+    several messages; it stands where the first of them does.
     """
     is_named, said = recording.format == "claude-code", hashlib.sha256()
+    begun: dict[str, str] = {}
     answers: dict[tuple[str, str], Usage] = {}
     for message in recording.messages:
         if not is_named:
             for block in message.content:
                 said.update(block)
         if message.usage is not None and message.usage.total_tokens and message.agent_id is None:
-            whose = "" if is_named else f"{recording.root or recording.session} {said.hexdigest()}"
-            answers[whose, message.response_id or message.id] = message.usage
+            answer = message.response_id or message.id
+            if not is_named and answer not in begun:
+                begun[answer] = f"{recording.root or recording.session} {said.hexdigest()}"
+            answers[begun.get(answer, ""), answer] = message.usage
     return answers
 
 
