@@ -75,6 +75,17 @@ class Logs:
 
 
 @in_loop
+async def test_a_project_that_claude_code_never_saw_has_no_logs_that_cant_be_read(place: McpPlace) -> None:
+    """MCP-1: only Codex worked there; nothing is said of a log that isn't there."""
+    logs = Logs(place)
+    logs.claude.rmdir()
+    (logs.codex / "rollout-1.jsonl").write_bytes(rollout("0" * 8, "The parser drops commas.", place.project))
+    async with place.client(logs_of=place.env) as client:
+        found = await told(client, "session_search", query="parser commas")
+        assert len(found["places"]) == 1 and not found.get("note")
+
+
+@in_loop
 async def test_a_running_session_of_the_client_is_found_and_recalled(place: McpPlace) -> None:
     """MCP-1, RCL-3: also what was said since the last look; by its id at once."""
     logs = Logs(place)

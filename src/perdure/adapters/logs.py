@@ -118,13 +118,13 @@ def logs_of_project(folder: Path, environ: Mapping[str, str]) -> FoundLogs:
 
 
 def _folders_of_claude_code(place: Path, folder: Path) -> list[Path]:
-    """The folders in which Claude Code keeps its logs of a project: one, but for long paths.
+    """The folders in which Claude Code keeps its logs of a project: one, but for long paths; none before its first.
 
     Of those it cuts the name and adds a hash, which differs between the client and its SDK: any is taken.
     """
     name = _named_by_claude_code(unicodedata.normalize("NFC", os.path.realpath(folder)))
     if len(name) < _LONGEST_NAME:
-        return [place / name]
+        return [one for one in (place / name,) if one.is_dir()]
     return [one for one in folders_in(place) if one.name == name or one.name.startswith(f"{name}-")]
 
 
