@@ -37,7 +37,7 @@ from perdure.adapters.journal.store import SessionStore
 from perdure.context.reminders import attached_file
 from perdure.context.reminders import name as shown_name
 from perdure.errors import PerdureError
-from perdure.transcript.blocks import text_block
+from perdure.transcript.blocks import IMAGE_TYPES, text_block
 from perdure.transcript.messages import Message
 from perdure.wiring.factory import AgentFactory, project_of
 
@@ -45,7 +45,6 @@ VERSION = 1  # of the protocol on the wire
 _MOST_LINE = 64 * 1024 * 1024  # bytes of one request: pictures come within
 _LISTED = 50  # sessions on a page
 _CLOSING_SECONDS = 5  # in which an editor that hung up may still read what is said at the end
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 PromptBlock = (
     TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
@@ -292,8 +291,8 @@ def _read(blocks: Iterable[PromptBlock]) -> tuple[Message, str, list[Message]]:
 
 
 def _image(block: ImageContentBlock) -> dict[str, Any]:
-    if block.mime_type not in _IMAGES:
-        raise _invalid(f"prompt: {block.mime_type[:80]!r}: give a picture as {', '.join(_IMAGES)}")
+    if block.mime_type not in IMAGE_TYPES:
+        raise _invalid(f"prompt: {block.mime_type[:80]!r}: give a picture as {', '.join(IMAGE_TYPES)}")
     try:
         base64.b64decode(block.data, validate=True)
     except (binascii.Error, ValueError):
