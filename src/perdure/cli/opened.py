@@ -132,14 +132,17 @@ def client_logs() -> FoundLogs:
         SessionNotFound: No client keeps any here.
     """
     from perdure.adapters.logs import find_logs, places_of_clients
+    from perdure.adapters.machine.clients import claude_folder, codex_folder
 
     places = places_of_clients(os.environ)
     found = [(client, folder, find_logs([folder])) for client, folder in places]
     for client, folder, logs in found:
         note(f"{client}: {plural(len(logs.files), 'log')}, {size(logs.bytes)} in {short_path(str(folder))}")
     if not any(logs.files for _, _, logs in found):
+        claude, codex = claude_folder(os.environ) / "projects", codex_folder(os.environ) / "sessions"
         raise SessionNotFound(
-            "no logs of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions) here: name a file or a folder"
+            f"no logs of Claude Code ({short_path(str(claude))}) or Codex ({short_path(str(codex))}) here: "
+            "name a file or a folder"
         )
     return find_logs([folder for _, folder in places])
 
