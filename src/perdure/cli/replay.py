@@ -278,11 +278,12 @@ def _logged(logged: Result) -> None:
         error = "" if pre is None else f" ({one['our_tokens'] - pre:+,})"
         out(f"  the log compacted ({clean(one['trigger'])}) {said}{error}")
     for one in logged["microcompactions"]:
-        same = set(one["ids"]) & set(one["our_ids"])
-        out(
-            f"  the log cleared {plural(len(one['ids']), 'result')}; our rule picks {len(one['our_ids'])}, "
-            f"{len(same)} of them the same"
-        )
+        if one["ids"] or one["our_ids"]:  # some clients note each time that they looked
+            same = set(one["ids"]) & set(one["our_ids"])
+            out(
+                f"  the log cleared {plural(len(one['ids']), 'result')}; our rule picks {len(one['our_ids'])}, "
+                f"{len(same)} of them the same"
+            )
     if cost := logged.get("cost"):
         out(f"  the log itself paid {usd(cost['usd'])} ({tokens(cost['cache_read'])} read from the cache)")
 
