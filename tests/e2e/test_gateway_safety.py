@@ -389,10 +389,15 @@ async def test_a_full_disk_does_not_stop_the_proxy(tmp_path: Path, monkeypatch: 
         await turn("and still")
         async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
             assert answer.status == 503
+        async with aiohttp.ClientSession() as http, http.get(f"{at.url}/metrics") as answer:
+            assert b"\nperdure_store_ready 0.0\n" in await answer.read(), "an alarm can see it (OBS-2)"
         is_full = False
         await turn("after")
         async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
             assert answer.status == 200
+        async with aiohttp.ClientSession() as http, http.get(f"{at.url}/metrics") as answer:
+            assert b"\nperdure_store_ready 1.0\n" in await answer.read()
+        assert 0 < at.metric("perdure_store_append_seconds") < 60
         assert at.metric("perdure_passed_total", reason="journal") == 2
         (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
         assert held.head.count == len(messages) == 8

@@ -55,7 +55,10 @@ async def test_a_client_meets_the_cap_of_its_session(tmp_path: Path) -> None:
             with pytest.raises(anthropic.APIStatusError):
                 await asked(gate, history)
             assert len(server.received) == reached == len(history) // 2
+            assert gate.metric("perdure_refused_total", reason="spending_cap") == 2
             assert await asked(gate, [{"role": "user", "content": "another session"}]) == "ok"
+            paid, whole = (gate.metric("perdure_usd_total", kind=kind) for kind in ("paid", "whole"))
+            assert 0.02 < paid == pytest.approx(whole), "nothing was left out of these requests"
         lines = spent(tmp_path)
         assert sum(bool(line.get("ended")) for line in lines) == reached + 1 and len(lines) == 2 * (reached + 1)
 

@@ -149,6 +149,7 @@ class GatewayExchange:
             self._gateway.metrics.refused.labels("response").inc()
             await self._own_answer(send, e.status, e.body, "application/json")
         except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
+            metrics.refused.labels("spending_cap").inc()
             self._reason = "spending_cap"
             await self._refused(send, 402, str(e))
         except ModelDown as e:
@@ -563,7 +564,9 @@ class GatewayExchange:
             session, now = turn.held.session, self._gateway.clock.now()
             ttl = session.facts().held_ttl(session.view)
             usd = self.record.cost(usage, session.model, ttl)
-            turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
+            if prices := turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl):
+                self._gateway.metrics.usd.labels("paid").inc(prices[0])
+                self._gateway.metrics.usd.labels("whole").inc(prices[1])
         self._called(turn, reply, usd)
         return reply, None
 

@@ -12,7 +12,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from perdure.adapters.sinks import event_data
 from perdure.context.cost import usage_usd
 from perdure.context.models import CACHE_SECONDS, CacheTtl, ModelSpec
-from perdure.events import CompactionAttemptFailed, CompactionDone, Event, PrefixMoved, ResultOffloaded, ResultsCleared
+from perdure.events import (
+    CacheDropped,
+    CompactionAttemptFailed,
+    CompactionDone,
+    Event,
+    KeeperDeferred,
+    KeeperDone,
+    KeeperFailed,
+    PrefixMoved,
+    ResultOffloaded,
+    ResultsCleared,
+)
 from perdure.gateway.access import CURRENT
 from perdure.ports.session import Clock, Sink
 from perdure.transcript.messages import Usage
@@ -33,21 +44,29 @@ class SessionSpending:
     _known_tokens: int = 0
     _at: float = 0.0
 
-    def answered(self, usage: Usage, spared_tokens: int, model: ModelSpec, now: float, ttl: CacheTtl) -> None:
-        """Count an answer to a request that left out `spared_tokens` of its client's history."""
+    def answered(
+        self, usage: Usage, spared_tokens: int, model: ModelSpec, now: float, ttl: CacheTtl
+    ) -> tuple[float, float] | None:
+        """Count an answer to a request that left out `spared_tokens` of its client's history.
+
+        Returns:
+            What it cost and what the whole history would have cost, in dollars; None without a known price.
+        """
         self.answers += 1
         self.spared_tokens += spared_tokens
         whole = usage.prompt_tokens + spared_tokens
         read = min(self._known_tokens, whole) if now - self._at <= CACHE_SECONDS[ttl] else 0
         self._known_tokens, self._at = whole, now
         if model.input_usd is None:
-            return
+            return None
         told = Usage(
             cache_read_input_tokens=read, cache_creation_input_tokens=whole - read, output_tokens=usage.output_tokens
         )
         paid = usage_usd(usage, model, ttl)
+        whole_price = usage_usd(told, model, ttl) if spared_tokens else paid
         self.paid_usd = (self.paid_usd or 0.0) + paid
-        self.whole_usd = (self.whole_usd or 0.0) + (usage_usd(told, model, ttl) if spared_tokens else paid)
+        self.whole_usd = (self.whole_usd or 0.0) + whole_price
+        return paid, whole_price
 
     @property
     def saved_usd(self) -> float | None:
@@ -71,6 +90,9 @@ class Metrics:
         def histogram(name: str, text: str) -> Histogram:
             return Histogram(f"perdure_{name}_seconds", text, buckets=_FAST, registry=registry)
 
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"perdure_{name}", text, registry=registry)
+
         self.requests = counter("requests", "Requests, by route, kind and what was done", "route", "kind", "mode")
         self.answers = counter("answers", "Answers to clients, by status class", "status")
         self.passed = counter("passed", "Requests let through unmodified, by reason (REL-15)", "reason")
@@ -85,15 +107,27 @@ class Metrics:
             "edited", "Histories that their client had edited further up, and that stayed in their session"
         )
         self.compactions = counter("compactions", "Compactions", "trigger", "strategy")
+        self.failed_compactions = counter(
+            "failed_compactions", "Attempts to compact that changed nothing", "trigger", "strategy"
+        )
         self.edits = counter("edits", "Edits of views", "kind")
         self.moves = counter("prefix_moves", "Moves of a cached prefix, by reason", "reason")
+        self.cache_drops = counter("cache_drops", "Prefixes that the provider's cache should have had, and had not")
         self.tokens = counter("tokens", "Tokens that upstreams reported", "kind")
         self.saved = counter("saved_tokens", "Tokens of clients' histories that were not sent")
+        self.usd = counter("usd", "Dollars by the list of prices: paid, and for whole histories instead", "kind")
+        self.background = counter("background", "Background work on sessions", "keeper", "outcome")
         self.refused = counter("refused", "Requests refused at the door", "reason")
         self.overhead = histogram("overhead", "From the whole request to sending it on")
         self.first_byte = histogram("first_byte", "From the whole request to the first byte back")
-        self.open_sessions = Gauge("perdure_open_sessions", "Sessions in memory", registry=registry)
-        self.in_flight = Gauge("perdure_in_flight", "Requests under way", registry=registry)
+        self.open_sessions = gauge("open_sessions", "Sessions in memory")
+        self.stopped_sessions = gauge(
+            "stopped_sessions", "Sessions in memory that no longer compact by themselves (PRS-5)"
+        )
+        self.in_flight = gauge("in_flight", "Requests under way")
+        self.waiting = gauge("waiting", "Requests that wait for a place among those under way")
+        self.store_ready = gauge("store_ready", "Whether the store took an append, when this was asked for: 1 or 0")
+        self.store_append = gauge("store_append_seconds", "How long that append took")
 
     def text(self) -> bytes:
         """In Prometheus' own format."""
@@ -104,6 +138,16 @@ class Metrics:
         match event:
             case CompactionDone():
                 self.compactions.labels(event.trigger, event.strategy).inc()
+            case CompactionAttemptFailed():
+                self.failed_compactions.labels(event.trigger, event.strategy).inc()
+            case CacheDropped():
+                self.cache_drops.inc()
+            case KeeperDone():
+                self.background.labels(event.keeper, "done").inc()
+            case KeeperFailed():
+                self.background.labels(event.keeper, "failed").inc()
+            case KeeperDeferred():
+                self.background.labels(event.keeper, "deferred").inc()
             case ResultOffloaded():
                 self.edits.labels("offloaded").inc()
             case ResultsCleared():

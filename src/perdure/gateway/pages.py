@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import anyio.to_thread
 import msgspec
 
+from perdure.context.policy import has_given_up
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.config import Tenant, is_loopback
@@ -62,9 +63,15 @@ async def ready(gateway: Gateway) -> GatewayResponse:
 
 async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """Prometheus' text format."""
-    gateway.metrics.in_flight.set(gateway.admission.in_flight)
-    gateway.metrics.open_sessions.set(sum(map(len, gateway.tenants_open().values())))
-    return GatewayResponse(200, "text/plain; version=0.0.4; charset=utf-8", gateway.metrics.text())
+    told, held = gateway.metrics, [one for some in gateway.tenants_open().values() for one in some]
+    is_ready, seconds = await gateway.is_ready()
+    told.in_flight.set(gateway.admission.in_flight)
+    told.waiting.set(gateway.admission.waiting)
+    told.open_sessions.set(len(held))
+    told.stopped_sessions.set(sum(has_given_up(one.session.view, one.session.settings) for one in held))
+    told.store_ready.set(is_ready)
+    told.store_append.set(seconds)
+    return GatewayResponse(200, "text/plain; version=0.0.4; charset=utf-8", told.text())
 
 
 async def status(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
@@ -197,6 +204,7 @@ def _session(held: CachedSession, tenant: str, *, is_readable: bool) -> dict[str
         "window_tokens": limits.window,
         "trigger_tokens": limits.trigger,
         "compactions": state.breaker.boundaries,
+        "has_stopped_compacting": has_given_up(session.view, session.settings),
         "edits": held.sink.edits,
         "mode": "view" if held.is_shaped else "untouched",
         "is_busy": bool(held.users),
