@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.disk import Disk as Disk
     from perdure.adapters.journal.home import FileHome as FileHome
     from perdure.adapters.journal.home import FileStore as FileStore
-    from perdure.adapters.journal.journal import Durability as Durability
     from perdure.adapters.journal.journal import FileJournal as FileJournal
     from perdure.adapters.journal.reading import verify as verify
     from perdure.adapters.journal.reading import verify_and_scan as verify_and_scan
@@ -33,7 +32,6 @@ _NAMES = {
     "BlobProblem": "blobs",
     "DISK": "disk",
     "Disk": "disk",
-    "Durability": "journal",
     "FileBlobs": "blobs",
     "FileHome": "home",
     "FileJournal": "journal",

@@ -12,7 +12,6 @@ import secrets
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -32,6 +31,7 @@ from perdure.adapters.journal.disk import DISK, Disk, discard, write_all, write_
 from perdure.adapters.journal.reading import JournalDamage, JournalScan, open_journal_reader, pointing_wrong
 from perdure.adapters.journal.repair import rebuild, set_aside
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionBusy
+from perdure.ports.home import Durability
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -42,13 +42,11 @@ from perdure.transcript.records import Compacted, Header, Record, Repaired, Tran
 
 _NOT_A_WRITER = (errno.EACCES, errno.EPERM, errno.EROFS)
 
-_LARGE_BYTES = 64 * 1024  # more is encoded in a thread, synced or not, so that others have the loop (SPD-8)
-
-Durability = Literal["commit", "process"]
+LARGE_BYTES = 64 * 1024  # more is encoded in a thread, synced or not, so that others have the loop (SPD-8)
 
 
 @dataclass(slots=True, eq=False)
-class _PendingAppend:
+class PendingAppend:
     """One call of `append`, until its records are durable."""
 
     records: tuple[Record, ...]
@@ -57,6 +55,7 @@ class _PendingAppend:
     error: JournalError | None = None
 
     def outcome(self) -> Receipt:
+        """What `append` gives, or raises."""
         if self.receipt is None:
             error = self.error or JournalError("the append was given up; nothing was recorded")
             raise type(error)(str(error)) from error  # its own copy: several tasks may raise it
@@ -90,7 +89,7 @@ class FileJournal:
         self._damage: list[JournalDamage] = []
         self._unrecorded: list[Repaired] = []
         self._repairs: tuple[Repaired, ...] = ()
-        self._queue: list[_PendingAppend] = []
+        self._queue: list[PendingAppend] = []
         self._turn = anyio.Lock()
         self._one_thread = anyio.CapacityLimiter(1)
         self._is_closed = False
@@ -206,7 +205,7 @@ class FileJournal:
         scan = self._scanned(whole, self._file.size)
         self._is_to_rebuild = scan.is_disordered and is_first
         if scan.is_disordered and not is_first:  # before the last boundary; offsets were given out, and have to hold
-            not_made = tuple(_record_of(d) for d in scan.news)
+            not_made = tuple(repair_of(d) for d in scan.news)
             return Loaded(header=scan.header, records=scan.placed, whole=scan.whole, repairs=self._repairs + not_made)
         return self._repaired(scan)
 
@@ -217,7 +216,7 @@ class FileJournal:
     def _repaired(self, scan: JournalScan) -> Loaded:
         """What the scan found, once its damage is repaired; when the disk refuses, it is repaired before an append."""
         news = scan.news if scan.damage else []
-        not_made = tuple(map(_record_of, news))
+        not_made = tuple(map(repair_of, news))
         added: tuple[Placed, ...] = ()
         if self._file is not None:
             try:
@@ -268,7 +267,7 @@ class FileJournal:
 
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         """What the port says."""
-        waiting = _PendingAppend(records)
+        waiting = PendingAppend(records)
         self._queue.append(waiting)
         try:
             async with self._turn:
@@ -304,19 +303,19 @@ class FileJournal:
         for waiting in batch:
             waiting.is_taken = True
         with anyio.CancelScope(shield=True):
-            if self._is_synced or sum(map(_weight, batch)) >= _LARGE_BYTES:
+            if self._is_synced or sum(map(encoding_weight, batch)) >= LARGE_BYTES:
                 await anyio.to_thread.run_sync(self._commit, batch, limiter=self._one_thread)
             else:
                 self._commit(batch)
 
-    def _commit(self, batch: list[_PendingAppend]) -> None:
+    def _commit(self, batch: list[PendingAppend]) -> None:
         try:
             self._mend_file()
             file = self._writable()
-            lines: list[tuple[_PendingAppend, bytes]] = []
+            lines: list[tuple[PendingAppend, bytes]] = []
             for waiting in batch:
                 try:
-                    lines.append((waiting, _line(self._seq + len(lines) + 1, waiting.records)))
+                    lines.append((waiting, sealed_line(self._seq + len(lines) + 1, waiting.records)))
                 except JournalError as e:
                     waiting.error = e
             offset = file.append(b"".join(line for _, line in lines))
@@ -379,7 +378,7 @@ class FileJournal:
         if not self._unrecorded:
             return ()
         records = tuple(sorted(self._unrecorded, key=lambda repaired: repaired.line))
-        offset = file.append(line := _line(self._seq + 1, records), is_worth_keeping=False)
+        offset = file.append(line := sealed_line(self._seq + 1, records), is_worth_keeping=False)
         self._seq, self._unrecorded, self._repairs = self._seq + 1, [], self._repairs + records
         self._remember(line)
         return tuple(Placed(record, self._seq, offset) for record in records)
@@ -415,7 +414,7 @@ class FileJournal:
                 self._disk.sync_directory(beside.parent)
         except OSError as e:
             raise disk_refusal(beside, e) from e
-        self._unrecorded += [_record_of(d, beside.name if d.length else None) for d in damage]
+        self._unrecorded += [repair_of(d, beside.name if d.length else None) for d in damage]
 
     async def close(self) -> None:
         """Let go of the file and the lock, after the appends under way. May be called twice."""
@@ -434,19 +433,20 @@ class FileJournal:
                     self._lock.release()
 
 
-def _weight(waiting: _PendingAppend) -> int:
+def encoding_weight(waiting: PendingAppend) -> int:
     """About how many bytes an append encodes and reads back: a boundary holds much, and so do messages."""
     return sum(
-        sum(map(len, record.content)) if isinstance(record, Message) else _LARGE_BYTES * isinstance(record, Compacted)
+        sum(map(len, record.content)) if isinstance(record, Message) else LARGE_BYTES * isinstance(record, Compacted)
         for record in waiting.records
     )
 
 
-def _record_of(damage: JournalDamage, quarantine: str | None = None) -> Repaired:
+def repair_of(damage: JournalDamage, quarantine: str | None = None) -> Repaired:
+    """The record that says of this damage that it was dealt with."""
     return Repaired(line=damage.line, what=damage.what, quarantine=quarantine, crc=damage.crc)
 
 
-def _line(seq: int, records: tuple[Record, ...]) -> bytes:
+def sealed_line(seq: int, records: tuple[Record, ...]) -> bytes:
     """The records as one line that is sure to be read back."""
     try:
         line = encode_line(seq, records)

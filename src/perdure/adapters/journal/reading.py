@@ -315,7 +315,7 @@ def _is_transaction(line: bytes) -> bool:
     return True
 
 
-class _RecordedDamage:
+class RecordedDamage:
     """The damage that repair records speak of: by its bytes, or for what is missing by what was said of it.
 
     A journal that was written anew names all that is left, so what was said before counts no longer.
@@ -335,6 +335,7 @@ class _RecordedDamage:
                     self._said |= {(repaired.line, repaired.what), (0, short_damage(repaired.what))}
 
     def has(self, damage: JournalDamage) -> bool:
+        """Whether a repair record speaks of it."""
         if damage.line == BESIDE:
             return False
         if damage.crc and damage.crc in self._crcs:
@@ -652,7 +653,7 @@ class JournalReader:
             damage.append(JournalDamage(before + tail[0].index, what, scan.end, length, is_tail=True))
         if lost is not None:
             fresh.append(JournalDamage(before + lost.index, lost.what, scan.end, 0))
-        known = _RecordedDamage(scan.lines)
+        known = RecordedDamage(scan.lines)
         scan.damage = [*fresh, *(replace(d, is_news=not known.has(d)) for d in damage)]
         scan.damage.sort(key=lambda d: (d.line, d.length == 0))
 
@@ -682,7 +683,7 @@ class JournalReader:
                 repairs.append(
                     JournalLine(seq, offset, len(line), decode_line(line, self.header.version).records, index)
                 )
-        known = _RecordedDamage(repairs)
+        known = RecordedDamage(repairs)
         return self._found.problem is None and all(known.has(damage) for damage in found)
 
     def since_boundary(self) -> JournalScan:
@@ -701,7 +702,7 @@ class JournalReader:
             boundary = last_boundary([p.record for p in scan.placed if p.offset == offset])
             needed = boundary and records_since(boundary, scan.placed)
             if boundary and needed:
-                if _missing(boundary, needed):
+                if missing_messages(boundary, needed):
                     break
                 scan.placed, scan.whole = needed, False
                 return scan
@@ -725,7 +726,7 @@ class JournalReader:
         return found is None or int(found.group(1)) <= scan.lines[0].seq
 
 
-def _missing(boundary: Compacted, placed: Sequence[Placed]) -> list[str]:
+def missing_messages(boundary: Compacted, placed: Sequence[Placed]) -> list[str]:
     """The messages that a boundary keeps and that aren't here."""
     here = {p.record.id for p in placed if isinstance(p.record, Message)}
     here |= {message.id for message in boundary.carried}

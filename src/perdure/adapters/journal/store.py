@@ -12,7 +12,7 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
@@ -25,7 +25,7 @@ from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
-from perdure.adapters.journal.journal import Durability, FileJournal
+from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.projects import PROJECTS, ProjectFolders, folders_in
 from perdure.adapters.journal.reading import header_at, open_journal_reader
 from perdure.adapters.memory.notes import FOLDER as NOTES
@@ -38,8 +38,9 @@ from perdure.errors import (
     SessionNotFound,
 )
 from perdure.memory.places import MEMORY, name_for_people
-from perdure.ports.home import SessionInfo, StoredSession
+from perdure.ports.home import Durability, SessionInfo, StoredSession
 from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import Receipt
 from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_line
 from perdure.transcript.messages import Message, spoken
@@ -64,7 +65,7 @@ class ListedSession(SessionInfo):
 
 
 @dataclass(slots=True)
-class _ListingFacts:
+class ListingFacts:
     """What was found so far, going from the newest line to the oldest: what is found first holds."""
 
     title: str | None = None
@@ -101,11 +102,12 @@ class _ListingFacts:
                 self.damaged += 1
                 return
             for record in reversed(records):
-                self._read_record(record)
+                self.read_record(record)
         elif not self.is_counted:
             self.counted += line.count(_MESSAGE)
 
-    def _read_record(self, record: Record) -> None:
+    def read_record(self, record: Record) -> None:
+        """A record, which is older than what was read before."""
         if isinstance(record, Message):
             self.counted += not self.is_counted
             if self.last_prompt is None:
@@ -134,7 +136,7 @@ def describe(journal: Path) -> ListedSession:
     """What the edges of a journal say; its problem when they say nothing."""
     directory = journal.parent
     modified, size, header = 0.0, 0, None
-    found, problem = _ListingFacts(), None
+    found, problem = ListingFacts(), None
     try:
         fd = os.open(journal, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -169,7 +171,7 @@ def describe(journal: Path) -> ListedSession:
     )
 
 
-def _search_both_ends(fd: int, size: int, version: int, found: _ListingFacts) -> None:
+def _search_both_ends(fd: int, size: int, version: int, found: ListingFacts) -> None:
     """Go through the complete lines at both ends, newest first, until everything is known."""
     tail_start = max(0, size - EDGE_BYTES)
     cut, *tail = os.pread(fd, EDGE_BYTES, tail_start).split(b"\n")
@@ -603,7 +605,7 @@ async def fork(
         await anyio.to_thread.run_sync(make_private, draft)
         journal = await FileJournal.create(draft / JOURNAL, header, durability="process", disk=disk)
         try:
-            await _copy_records(found, journal)
+            await copy_records(found, journal.append)
         finally:
             await journal.close()
         await anyio.to_thread.run_sync(partial(_copy_folders, source, draft, has_notes=past is None))
@@ -623,13 +625,13 @@ def _read_source(journal: Path, disk: Disk, past: Sequence[Placed] | None) -> tu
         return reader.header, reader.scan(reader.body).placed if past is None else past
 
 
-async def _copy_records(placed: Sequence[Placed], journal: FileJournal) -> None:
+async def copy_records(placed: Sequence[Placed], append: Callable[[tuple[Record, ...]], Awaitable[Receipt]]) -> None:
     """Every transaction as one line again. Boundaries point to offsets, which are others in the new journal."""
     moved: dict[int, int] = {}
     for offset, line in groupby(placed, key=lambda one: one.offset):
         records = tuple(_with_own_offsets(one.record, moved) for one in line if not isinstance(one.record, Repaired))
         if records:
-            moved[offset] = (await journal.append(records)).offset
+            moved[offset] = (await append(records)).offset
 
 
 def _with_own_offsets(record: Record, moved: dict[int, int]) -> Record:
