@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import difflib
 import gc
+import hashlib
 import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from perdure.testing.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
@@ -122,3 +127,31 @@ def no_network(request: pytest.FixtureRequest) -> Iterator[None]:
         patched.setattr(socket.socket, "connect_ex", connect_ex)
         patched.setattr(socket, "getaddrinfo", getaddrinfo)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server for all tests of a process, in memory and without syncs; skipped where there is no wheel of it."""
+    from perdure.testing.postgres import PostgresServer, why_there_is_no_server
+
+    if why_not := why_there_is_no_server():
+        pytest.skip(why_not)
+    with PostgresServer.start() as server:
+        server.execute("CREATE ROLE perdure_owner LOGIN CREATEROLE")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database of this module's own, migrated by its owner, for a user who owns nothing."""
+    import anyio
+
+    from perdure.adapters.postgres.schema import SERVING, migrate
+
+    name = "test_" + hashlib.sha256(request.module.__name__.encode()).hexdigest()[:16]
+    postgres_server.execute(f"CREATE DATABASE {name} OWNER perdure_owner")
+    anyio.run(migrate, postgres_server.url_of(name, "perdure_owner"))
+    if not postgres_server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'gateway'"):
+        postgres_server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
+    yield postgres_server.url_of(name, "gateway")
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")

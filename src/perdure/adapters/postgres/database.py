@@ -1,0 +1,169 @@
+"""The way to a database: connections that are opened when the first is needed, and transactions of one tenant.
+
+No state of a session and no prepared statement outlives a transaction, so that a transaction pooler may stand in
+between (SCL-1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+
+from perdure.adapters.postgres.schema import SERVING, check_version, one_line_of
+from perdure.errors import JournalError
+
+Connection = psycopg.AsyncConnection[TupleRow]
+Values = Sequence[Any] | Mapping[str, Any] | None
+T = TypeVar("T")
+
+_PATIENCE: Final = 5.0  # seconds that a connection is waited for
+
+
+class Database:
+    """Connections to one database, and who we are there."""
+
+    def __init__(self, url: str, *, connections: int = 8, patience: float = _PATIENCE) -> None:
+        try:
+            parts = conninfo_to_dict(url)
+        except psycopg.Error as e:
+            raise JournalError(f"not the URL of a PostgreSQL database: {one_line_of(e)}") from None
+        self.place = (
+            f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+        )
+        self._url = make_conninfo(url, connect_timeout=max(2, int(patience)), application_name="perdure")
+        self._patience = patience
+        self._connections = connections
+        self._free = asyncio.Semaphore(connections)
+        self._idle: list[Connection] = []
+        self._is_checked = self._is_closed = False
+        self._tenants: dict[str, int] = {}
+
+    def new_owner(self) -> str:
+        """A name for who opens a session: nobody else has it, nor has another opening."""
+        return f"process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection, each statement its own transaction. Whatever PostgreSQL refuses is a `JournalError`."""
+        try:
+            await asyncio.wait_for(self._free.acquire(), self._patience)
+        except TimeoutError:
+            what = f"all {self._connections} connections were at work for {self._patience:g} s"
+            raise JournalError(f"{self.place}: {what}: try again") from None
+        try:
+            if self._is_closed:
+                raise JournalError(f"{self.place}: the store is closed")
+            connection = self._idle.pop() if self._idle else await self._connect()
+            try:
+                yield connection
+            finally:
+                if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+                    self._idle.append(connection)
+                else:  # lost, or left in the middle of something
+                    await connection.close()
+        except psycopg.Error as e:
+            what = one_line_of(e)
+            if isinstance(e, psycopg.errors.InsufficientPrivilege) and SERVING in what:
+                what += f": GRANT {SERVING} TO the user of the URL"
+            raise JournalError(f"{self.place}: {what}") from e
+        finally:
+            self._free.release()
+
+    @asynccontextmanager
+    async def transaction(self, tenant: int) -> AsyncIterator[psycopg.AsyncCursor[TupleRow]]:
+        """A transaction of a tenant; it sees and writes the rows of that one only. Values are read as binary."""
+        async with self.connection() as connection, connection.transaction():
+            cursor = connection.cursor(binary=True)
+            await cursor.execute("SELECT perdure.serve(%s)", (tenant,))
+            yield cursor
+
+    async def ask(self, tenant: int, statement: str, values: Values = None) -> list[TupleRow]:
+        """The rows of one statement in a transaction of its own. Made again, once, where the connection was dead."""
+
+        async def asked() -> list[TupleRow]:
+            async with self.transaction(tenant) as cursor:
+                await cursor.execute(statement.encode(), values)
+                return await cursor.fetchall() if cursor.description else []
+
+        return await self.again(asked)
+
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something that may be done twice; a second time when the connection was lost, as after a restart."""
+        try:
+            return await work()
+        except JournalError as e:
+            if not is_lost(e):
+                raise
+            await self.renew()
+            return await work()
+
+    async def renew(self) -> None:
+        """Close the connections that nobody uses: when one is dead, others are."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    async def tenant(self, name: str) -> int | None:
+        """The number of a tenant; None for one that nothing was kept for yet."""
+        if name not in self._tenants:
+            rows = await self.ask(0, "SELECT id FROM perdure.tenants WHERE name = %s", (name,))
+            if not rows:
+                return None
+            self._tenants[name] = rows[0][0]
+        return self._tenants[name]
+
+    async def make_tenant(self, name: str) -> int:
+        """The number of a tenant, which is made if need be."""
+        if (known := await self.tenant(name)) is not None:
+            return known
+        await self.ask(0, "INSERT INTO perdure.tenants (name) VALUES (%s) ON CONFLICT (name) DO NOTHING", (name,))
+        made = await self.tenant(name)
+        assert made is not None
+        return made
+
+    def forget_tenant(self, name: str) -> None:
+        """Ask anew for its number: it was deleted."""
+        self._tenants.pop(name, None)
+
+    async def close(self) -> None:
+        """Close all connections; there are none afterwards."""
+        self._is_closed = True
+        await self.renew()
+
+    async def _connect(self) -> Connection:
+        """A new connection. Before the first one is used, what is there is checked."""
+        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=None)
+        if not self._is_checked:
+            try:
+                check_version(await _version(connection))
+            except BaseException:
+                await connection.close()
+                raise
+            self._is_checked = True
+        return connection
+
+
+async def _version(connection: Connection) -> int:
+    found = await (await connection.execute("SELECT to_regclass('perdure.migrations') IS NOT NULL")).fetchone()
+    if not found or not found[0]:
+        return 0
+    found = await (await connection.execute("SELECT max(version) FROM perdure.migrations")).fetchone()
+    return found[0] or 0 if found else 0
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether it isn't known what came of a statement, or there was no connection for it."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and (
+        cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
+    )

@@ -1,0 +1,223 @@
+"""What stands beside the journals in a database: blobs, notes, documents, models' calibrations (SCL-1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
+from perdure.adapters.postgres.database import Database
+from perdure.errors import BadSetting, JournalError
+from perdure.ports.home import KeptDocument
+from perdure.transcript.messages import BlobId
+
+NO_SESSION: Final = 0  # the number of the session of blobs that belong to none
+NOTES_CONFIG: Final = "session-memory/config"  # the kind of documents that hold the user's template and prompt
+_SUMMARY: Final = "summary.md"
+_MOST_BYTES: Final = 4_000_000
+_HEX: Final = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresBlobs:
+    """`ports.Blobs` of a session, or of none, packed as in files. Copies with other bytes are put right by a `put`."""
+
+    db: Database
+    tenant: str
+    session: int
+    place: str
+
+    async def put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
+        """Store each of them, in one transaction. All are there on return."""
+        names = tuple(BlobId(hashlib.sha256(content).hexdigest()) for content in contents)
+        if not names:
+            return ()
+        tenant = await self.db.make_tenant(self.tenant)
+        wanted = dict(zip(names, contents, strict=True))
+        session = "SELECT 1" if self.session == NO_SESSION else _SESSION
+        rows = await self.db.ask(
+            tenant,
+            f"WITH session AS ({session}), stored AS (INSERT INTO perdure.blobs AS b (tenant, session, hash, stored) "
+            "SELECT %(tenant)s, %(session)s, new.* FROM session, unnest(%(hashes)b::bytea[], %(stored)b::bytea[]) new "
+            "ON CONFLICT (tenant, session, hash) DO UPDATE SET stored = excluded.stored "
+            "WHERE b.stored <> excluded.stored) SELECT 1 FROM session",
+            {
+                "tenant": tenant,
+                "session": self.session,
+                "hashes": [bytes.fromhex(name) for name in wanted],
+                "stored": [packed(content) for content in wanted.values()],
+            },
+        )
+        if not rows:
+            raise JournalError(f"{self.place}: the session was deleted: nothing was stored")
+        return names
+
+    async def named(self, beginning: str) -> tuple[BlobId, ...]:
+        """The blobs whose ids begin so; none where they can't be read."""
+        if not _HEX.fullmatch(beginning):
+            return ()
+        try:
+            rows = await self._ask(
+                "SELECT encode(hash, 'hex') FROM perdure.blobs WHERE tenant = %s AND session = %s "
+                "AND starts_with(encode(hash, 'hex'), %s) ORDER BY hash",
+                beginning,
+            )
+        except JournalError:
+            return ()
+        return tuple(BlobId(row[0]) for row in rows)
+
+    async def forget(self, before: float) -> int:
+        """Delete those that were first put before a time; how many that were."""
+        try:
+            rows = await self._ask(
+                "DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s AND first_put < to_timestamp(%s) "
+                "RETURNING 1",
+                before,
+            )
+        except JournalError:
+            return 0  # the next time tries again
+        return len(rows)
+
+    async def _ask(self, statement: str, value: object) -> list[tuple[Any, ...]]:
+        tenant = await self.db.tenant(self.tenant)
+        return [] if tenant is None else await self.db.ask(tenant, statement, (tenant, self.session, value))
+
+    async def get(self, blob: BlobId) -> bytes:
+        """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
+        if not HASH_NAME.fullmatch(blob):
+            raise JournalError(f"not the id of a blob (64 hex digits): {blob[:80]!r}")
+        rows = await self._ask(
+            "SELECT stored FROM perdure.blobs WHERE tenant = %s AND session = %s AND hash = %s", bytes.fromhex(blob)
+        )
+        if not rows:
+            raise JournalError(f"{self.place}: there is no blob {blob}")
+        content = unpacked(rows[0][0])
+        if content is None or hashlib.sha256(content).hexdigest() != blob:
+            raise JournalError(f"{self.place}: the blob {blob} is damaged: its bytes are not those that were stored")
+        return content
+
+
+_SESSION: Final = "SELECT FROM perdure.sessions WHERE tenant = %(tenant)s AND number = %(session)s FOR KEY SHARE"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresNotes:
+    """`ports.NotesFile` of a session; `custom` are documents of its home."""
+
+    db: Database
+    tenant: int
+    session: int
+    place: str
+    config: PostgresDocuments
+
+    @property
+    def path(self) -> str:
+        return f"{self.place}/session-memory/{_SUMMARY}"
+
+    async def read(self) -> bytes | None:
+        rows = await self.db.ask(
+            self.tenant,
+            "SELECT data FROM perdure.notes WHERE tenant = %s AND session = %s AND name = %s",
+            (self.tenant, self.session, _SUMMARY),
+        )
+        return rows[0][0] if rows else None
+
+    async def write(self, data: bytes, *, instead_of: bytes | None) -> bool:
+        if len(data) > _MOST_BYTES:
+            raise JournalError(f"{self.path}: larger than {_MOST_BYTES:,} bytes: shorten it")
+        if instead_of is None:
+            statement = (
+                "INSERT INTO perdure.notes AS n (tenant, session, name, data) "
+                "VALUES (%(tenant)s, %(session)s, %(name)s, %(data)b) "
+                "ON CONFLICT (tenant, session, name) DO UPDATE SET data = n.data WHERE n.data = excluded.data "
+                "RETURNING 1"  # our own, where the first attempt was lost on its way back
+            )
+        else:
+            statement = (
+                "UPDATE perdure.notes SET data = %(data)b WHERE tenant = %(tenant)s AND session = %(session)s "
+                "AND name = %(name)s AND data IN (%(old)b, %(data)b) RETURNING 1"
+            )
+        values = {
+            "tenant": self.tenant, "session": self.session, "name": _SUMMARY, "data": data, "old": instead_of or b"",
+        }  # fmt: skip
+        return bool(await self.db.ask(self.tenant, statement, values))
+
+    async def set_aside(self) -> str:
+        number = 1
+        while True:
+            aside = f"summary.aside-{number}.md"
+            rows = await self.db.ask(
+                self.tenant,
+                "UPDATE perdure.notes SET name = %(aside)s WHERE tenant = %(tenant)s AND session = %(session)s "
+                "AND name = %(name)s AND NOT EXISTS (SELECT FROM perdure.notes WHERE tenant = %(tenant)s "
+                "AND session = %(session)s AND name = %(aside)s) RETURNING 1",
+                {"tenant": self.tenant, "session": self.session, "name": _SUMMARY, "aside": aside},
+            )
+            if rows:
+                return f"{self.place}/session-memory/{aside}"
+            if await self.read() is None:
+                raise JournalError(f"{self.path}: there are no notes to set aside")
+            number += 1
+
+    async def custom(self, name: str) -> str | None:
+        found = await self.config.get(name)
+        try:
+            return found.data.decode("utf-8") if found else None
+        except UnicodeDecodeError as e:
+            raise BadSetting(f"{self.config.place}/{name}: not UTF-8 at byte {e.start}: save it as UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDocuments:
+    """`ports.Documents`: rows with a version that no other state of them ever had."""
+
+    db: Database
+    tenant: str
+    kind: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.db.place}#{self.kind}"
+
+    async def get(self, name: str) -> KeptDocument | None:
+        if (tenant := await self.db.tenant(self.tenant)) is None:
+            return None
+        rows = await self.db.ask(
+            tenant,
+            "SELECT data, version::text, extract(epoch FROM modified)::float8 FROM perdure.documents "
+            "WHERE tenant = %s AND kind = %s AND name = %s",
+            (tenant, self.kind, name),
+        )
+        return KeptDocument(*rows[0]) if rows else None
+
+    async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None:
+        tenant = await self.db.make_tenant(self.tenant)
+        if instead_of is None:
+            statement = (
+                "INSERT INTO perdure.documents (tenant, kind, name, data) VALUES (%(tenant)s, %(kind)s, %(name)s, "
+                "%(data)b) ON CONFLICT (tenant, kind, name) DO NOTHING RETURNING version::text"
+            )
+        else:
+            statement = (
+                "UPDATE perdure.documents SET data = %(data)b, version = DEFAULT, modified = DEFAULT "
+                "WHERE tenant = %(tenant)s AND kind = %(kind)s AND name = %(name)s AND version = %(version)s::bigint "
+                "RETURNING version::text"
+            )
+        values = {"tenant": tenant, "kind": self.kind, "name": name, "data": data, "version": instead_of}
+        rows = await self.db.ask(tenant, statement, values)
+        return rows[0][0] if rows else None
+
+    async def delete(self, name: str) -> None:
+        if (tenant := await self.db.tenant(self.tenant)) is not None:
+            statement = "DELETE FROM perdure.documents WHERE tenant = %s AND kind = %s AND name = %s"
+            await self.db.ask(tenant, statement, (tenant, self.kind, name))
+
+    async def forget(self, before: float) -> int:
+        if (tenant := await self.db.tenant(self.tenant)) is None:
+            return 0
+        statement = (
+            "DELETE FROM perdure.documents WHERE tenant = %s AND kind = %s AND modified < to_timestamp(%s) RETURNING 1"
+        )
+        return len(await self.db.ask(tenant, statement, (tenant, self.kind, before)))

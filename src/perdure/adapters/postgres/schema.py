@@ -1,0 +1,308 @@
+"""The tables, as migrations in their order: each runs once, in a transaction of its own (SCL-1, SCL-6).
+
+All is in the schema `perdure`. Who migrates owns it. Statements of a home run as the role `perdure_serving`, which owns
+nothing and sees, in every table with a tenant, the rows of the tenant that its transaction named, and no others.
+A migration that was released is never edited: a change is the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from perdure.errors import JournalError, NewerFormat
+
+SERVING: Final = "perdure_serving"
+_LOCK: Final = 7_236_001_112  # any number, always the same: who migrates waits for who does it already
+
+_FIRST: Final = """
+CREATE TABLE perdure.tenants (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL UNIQUE
+);
+
+-- A session with its head: how many lines its journal has and how many bytes, and who may append to it.
+CREATE TABLE perdure.sessions (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  number bigint GENERATED ALWAYS AS IDENTITY,
+  id text NOT NULL,
+  project text,
+  created double precision NOT NULL,
+  header bytea NOT NULL,
+  seq bigint NOT NULL,
+  bytes bigint NOT NULL,
+  fence bigint NOT NULL,
+  owner text NOT NULL,
+  lease_until timestamptz NOT NULL,
+  modified timestamptz NOT NULL DEFAULT now(),
+  messages bigint NOT NULL DEFAULT 0,
+  about bytea NOT NULL DEFAULT '{}',
+  indexed bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (tenant, number),
+  UNIQUE (tenant, id)
+) WITH (fillfactor = 70);
+CREATE INDEX sessions_modified ON perdure.sessions (tenant, modified);
+
+-- A line of a journal, as it would stand in the file, at the same offset. `needs`: of a line with a boundary, the
+-- first line that opening the session from there reads.
+CREATE TABLE perdure.records (
+  tenant bigint NOT NULL,
+  session bigint NOT NULL,
+  seq bigint NOT NULL,
+  at bigint NOT NULL,
+  needs bigint,
+  line bytea NOT NULL,
+  PRIMARY KEY (tenant, session, seq),
+  FOREIGN KEY (tenant, session) REFERENCES perdure.sessions ON DELETE CASCADE
+);
+CREATE INDEX records_boundaries ON perdure.records (tenant, session, seq) WHERE needs IS NOT NULL;
+
+-- Session 0: blobs of no session.
+CREATE TABLE perdure.blobs (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  session bigint NOT NULL,
+  hash bytea NOT NULL,
+  stored bytea NOT NULL,
+  first_put timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (tenant, session, hash)
+);
+ALTER TABLE perdure.blobs ALTER COLUMN stored SET STORAGE EXTERNAL;
+
+CREATE TABLE perdure.notes (
+  tenant bigint NOT NULL,
+  session bigint NOT NULL,
+  name text NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (tenant, session, name),
+  FOREIGN KEY (tenant, session) REFERENCES perdure.sessions ON DELETE CASCADE
+);
+
+CREATE SEQUENCE perdure.versions;
+CREATE TABLE perdure.documents (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  kind text NOT NULL,
+  name text NOT NULL,
+  data bytea NOT NULL,
+  version bigint NOT NULL DEFAULT nextval('perdure.versions'),
+  modified timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (tenant, kind, name)
+);
+
+CREATE TABLE perdure.links (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  link bytea NOT NULL,
+  session text NOT NULL,
+  messages bigint NOT NULL,
+  PRIMARY KEY (tenant, link)
+);
+CREATE INDEX links_session ON perdure.links (tenant, session);
+CREATE TABLE perdure.answers (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  answer bytea NOT NULL,
+  link bytea NOT NULL,
+  session text NOT NULL,
+  messages bigint NOT NULL,
+  PRIMARY KEY (tenant, answer)
+);
+CREATE INDEX answers_session ON perdure.answers (tenant, session);
+CREATE TABLE perdure.names (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  session text NOT NULL,
+  name bytea NOT NULL,
+  named timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (tenant, session)
+);
+CREATE INDEX names_name ON perdure.names (tenant, name, named);
+
+CREATE TABLE perdure.keys (
+  tenant bigint PRIMARY KEY REFERENCES perdure.tenants,
+  key bytea NOT NULL
+);
+CREATE TABLE perdure.calibrations (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  model text NOT NULL,
+  ratio double precision NOT NULL,
+  PRIMARY KEY (tenant, model)
+);
+
+-- What `probe` writes.
+CREATE TABLE perdure.probes (id int PRIMARY KEY, at timestamptz NOT NULL);
+
+-- What was said, for searching: each text once, and the places where it was said.
+CREATE TABLE perdure.texts (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  number bigint GENERATED ALWAYS AS IDENTITY,
+  digest bytea NOT NULL,
+  text text NOT NULL,
+  words tsvector NOT NULL,
+  PRIMARY KEY (tenant, number),
+  UNIQUE (tenant, digest)
+);
+CREATE INDEX texts_words ON perdure.texts USING gin (words);
+CREATE TABLE perdure.places (
+  tenant bigint NOT NULL,
+  session bigint NOT NULL,
+  seq bigint NOT NULL,
+  text bigint NOT NULL,
+  recall text NOT NULL,
+  message text NOT NULL,
+  piece int NOT NULL,
+  role text NOT NULL,
+  tool text NOT NULL,
+  agent text,
+  said double precision,
+  FOREIGN KEY (tenant, session) REFERENCES perdure.sessions ON DELETE CASCADE,
+  FOREIGN KEY (tenant, text) REFERENCES perdure.texts
+);
+CREATE INDEX places_text ON perdure.places (tenant, text);
+CREATE INDEX places_session ON perdure.places (tenant, session);
+
+DO $$
+DECLARE one text;
+BEGIN
+  FOREACH one IN ARRAY ARRAY['sessions', 'records', 'blobs', 'notes', 'documents', 'links', 'answers', 'names', 'keys',
+                             'calibrations', 'texts', 'places'] LOOP
+    EXECUTE format('ALTER TABLE perdure.%I ENABLE ROW LEVEL SECURITY', one);
+    EXECUTE format('ALTER TABLE perdure.%I FORCE ROW LEVEL SECURITY', one);
+    EXECUTE format('CREATE POLICY own ON perdure.%I USING '
+                   '(tenant = nullif(current_setting(''perdure.tenant'', true), '''')::bigint)', one);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON perdure.%I TO perdure_serving', one);
+  END LOOP;
+END $$;
+GRANT SELECT, INSERT, UPDATE ON perdure.probes TO perdure_serving;
+GRANT SELECT, INSERT, DELETE ON perdure.tenants TO perdure_serving;
+GRANT SELECT ON perdure.migrations TO perdure_serving;
+GRANT USAGE ON SEQUENCE perdure.versions TO perdure_serving;
+
+-- Who a transaction is for. As one call it costs no round trip of its own.
+CREATE FUNCTION perdure.serve(p_tenant bigint) RETURNS void LANGUAGE sql AS $$
+  SELECT set_config('role', 'perdure_serving', true), set_config('perdure.tenant', p_tenant::text, true),
+         set_config('statement_timeout', '30s', true), set_config('lock_timeout', '10s', true);
+$$;
+
+-- Append lines behind (p_seq, p_at), if the journal still ends there and the fence stands: 'done', or why not.
+-- With p_is_unsure, lines behind that are of an append whose end nobody saw: these are taken off first.
+-- p_kept_from: of a line with a boundary, the offset that it reads from; null of any other line.
+CREATE FUNCTION perdure.append(p_tenant bigint, p_session bigint, p_fence bigint, p_seq bigint, p_at bigint,
+  p_lines bytea[], p_kept_from bigint[], p_is_unsure boolean, p_owner text, p_lease double precision,
+  p_messages bigint, p_is_counted boolean, p_about bytea) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  v_bytes bigint := 0;
+  v_line bytea;
+  v_head record;
+BEGIN
+  PERFORM perdure.serve(p_tenant);
+  IF p_is_unsure THEN
+    UPDATE perdure.sessions SET seq = p_seq, bytes = p_at
+      WHERE tenant = p_tenant AND number = p_session AND fence = p_fence AND seq >= p_seq;
+    IF FOUND THEN
+      DELETE FROM perdure.records WHERE tenant = p_tenant AND session = p_session AND seq > p_seq;
+    END IF;
+  END IF;
+  FOREACH v_line IN ARRAY p_lines LOOP
+    v_bytes := v_bytes + octet_length(v_line);
+  END LOOP;
+  UPDATE perdure.sessions SET
+      seq = p_seq + array_length(p_lines, 1), bytes = p_at + v_bytes, modified = now(), owner = p_owner,
+      lease_until = now() + make_interval(secs => p_lease), about = coalesce(p_about, about),
+      messages = CASE WHEN p_is_counted THEN 0 ELSE messages END + p_messages
+    WHERE tenant = p_tenant AND number = p_session AND fence = p_fence AND seq = p_seq AND bytes = p_at;
+  IF NOT FOUND THEN
+    SELECT s.seq, s.fence, s.owner INTO v_head FROM perdure.sessions s
+      WHERE s.tenant = p_tenant AND s.number = p_session;
+    RETURN CASE WHEN v_head IS NULL THEN 'deleted' WHEN v_head.fence <> p_fence THEN 'taken by ' || v_head.owner
+                ELSE 'changed to ' || v_head.seq || ' lines' END;
+  END IF;
+  v_bytes := p_at;
+  FOR i IN 1 .. array_length(p_lines, 1) LOOP
+    INSERT INTO perdure.records (tenant, session, seq, at, needs, line) VALUES (
+      p_tenant, p_session, p_seq + i, v_bytes,
+      CASE WHEN p_kept_from[i] IS NULL THEN NULL ELSE coalesce(
+        (SELECT min(r.seq) FROM perdure.records r
+           WHERE r.tenant = p_tenant AND r.session = p_session AND r.at >= p_kept_from[i]), p_seq + i) END,
+      p_lines[i]);
+    v_bytes := v_bytes + octet_length(p_lines[i]);
+  END LOOP;
+  RETURN 'done';
+END $$;
+"""
+
+MIGRATIONS: Final = (_FIRST,)  # the newest last; the version of a database is how many of them it has had
+
+
+async def migrate(url: str) -> int:
+    """Bring a database to this schema, as its owner; how many migrations that took. May be called at any time.
+
+    Whoever serves needs to be a member of `perdure_serving`, which is made where it is missing.
+
+    Raises:
+        JournalError: The database can't be reached, or refuses.
+        NewerFormat: It was migrated by a newer Perdure.
+    """
+    done = 0
+    try:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as db:
+            while await _step(db):
+                done += 1
+    except psycopg.Error as e:
+        raise JournalError(f"the database can't be migrated: {one_line_of(e)}") from e
+    return done
+
+
+async def _step(db: psycopg.AsyncConnection) -> bool:
+    """The next migration, if there is one."""
+    async with db.transaction():
+        await db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        await db.execute(_BASE)
+        found = await (await db.execute("SELECT coalesce(max(version), 0) FROM perdure.migrations")).fetchone()
+        version = found[0] if found else 0
+        check_version(version, is_newest=False)
+        if version == len(MIGRATIONS):
+            return False
+        await db.execute(MIGRATIONS[version].encode())
+        await db.execute("INSERT INTO perdure.migrations (version) VALUES (%s)", (version + 1,))
+    return True
+
+
+_BASE: Final = """
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'perdure_serving') THEN
+    CREATE ROLE perdure_serving NOLOGIN;
+  END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- another database of the cluster was faster
+END $$;
+DO $$ BEGIN
+  EXECUTE format('GRANT perdure_serving TO %I', current_user);  -- who migrates may serve as well
+EXCEPTION WHEN insufficient_privilege THEN NULL;
+END $$;
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'perdure') THEN
+    CREATE SCHEMA perdure;
+    GRANT USAGE ON SCHEMA perdure TO perdure_serving;
+    CREATE TABLE perdure.migrations (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
+  END IF;
+END $$;
+"""
+
+
+def check_version(version: int, *, is_newest: bool = True) -> None:
+    """Raise where a database isn't of this schema: `NewerFormat` for a newer one, and `JournalError` for an older one
+    that has to be brought to it first.
+    """
+    if version > len(MIGRATIONS):
+        raise NewerFormat(
+            f"the database has schema version {version}, newer than this Perdure knows ({len(MIGRATIONS)}): "
+            "upgrade Perdure"
+        )
+    if is_newest and version < len(MIGRATIONS):
+        raise JournalError(
+            f"the database has schema version {version} and not {len(MIGRATIONS)}: "
+            "run `perdure store migrate` as its owner"
+        )
+
+
+def one_line_of(error: BaseException) -> str:
+    """What PostgreSQL, or the way there, says is wrong: its first line."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said.rstrip(".")

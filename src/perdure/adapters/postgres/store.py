@@ -1,0 +1,442 @@
+"""A store in PostgreSQL: a home is the rows of one tenant (SCL-1, SCL-6)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from perdure.adapters.journal.store import ID_PREFIX, KEY_BYTES, checked_id, copy_records
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.journal import (
+    APPEND,
+    LET_GO,
+    JournalRow,
+    PostgresJournal,
+    SessionHead,
+    append_values,
+    listed_about,
+)
+from perdure.adapters.postgres.kept import NO_SESSION, NOTES_CONFIG, PostgresBlobs, PostgresDocuments, PostgresNotes
+from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
+from perdure.ports.home import Durability, SessionInfo, StoredSession
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import Receipt
+from perdure.text.cleaning import is_utf8
+from perdure.transcript.codec import FORMAT, VERSION, decode_header, encode_header
+from perdure.transcript.records import Header, Record
+
+LEASE_SECONDS: Final = 60.0
+BUSY_SECONDS: Final = 2.0  # that another owner is waited for
+_LOOKS: Final = 0.05  # seconds between two looks
+_BATCH_BYTES: Final = 4 * 1024 * 1024  # of lines that one statement of a fork writes
+_SHOWN: Final = 5
+_HEAD: Final = "number, id, header, seq, bytes, about, fence, project, created"
+_TABLES: Final = (
+    "places", "texts", "records", "notes", "blobs", "sessions", "documents", "links", "answers", "names", "keys",
+    "calibrations",
+)  # fmt: skip
+
+
+class PostgresStore:
+    """`ports.Store` in one database. Nothing is connected to before something is asked or kept."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 8,
+        patience: float = 5.0,
+        lease_seconds: float = LEASE_SECONDS,
+        waits: float = BUSY_SECONDS,
+    ) -> None:
+        """Name a database.
+
+        Args:
+            url: `postgresql://user@host/database`; the user has to be a member of `perdure_serving`.
+            connections: How many of them may be open at a time.
+            patience: For how many seconds a connection is waited for.
+            lease_seconds: How long a session stays with an owner that says nothing.
+            waits: For how many seconds an open waits for an owner to rest.
+
+        Raises:
+            JournalError: This is no such URL.
+        """
+        self.db = Database(url, connections=connections, patience=patience)
+        self.name = self.db.place
+        self.lease_seconds = lease_seconds
+        self.waits = waits
+
+    def home(self, tenant: str = "") -> PostgresHome:
+        """The home of a tenant; empty for that of a person, or of a gateway without tenants."""
+        if not _is_sayable(tenant):
+            raise JournalError(f"not the name of a tenant: {tenant[:80]!r}")
+        return PostgresHome(self, tenant)
+
+    async def tenants(self) -> Collection[str]:
+        """The tenants that keep anything."""
+        rows = await self.db.ask(0, "SELECT name FROM perdure.tenants WHERE name <> '' ORDER BY name")
+        return [row[0] for row in rows]
+
+    async def delete_tenant(self, tenant: str) -> None:
+        """Remove a home for good. What was deleted leaves the database's files with the next `VACUUM`."""
+        number = await self.db.tenant(tenant)
+        if number is not None:
+            async with self.db.transaction(number) as cursor:
+                for table in _TABLES:
+                    await cursor.execute(f"DELETE FROM perdure.{table} WHERE tenant = %s".encode(), (number,))
+                await cursor.execute("DELETE FROM perdure.tenants WHERE id = %s", (number,))
+            self.db.forget_tenant(tenant)
+
+    async def probe(self) -> float:
+        """Write something durably; how many seconds that took."""
+        began = time.monotonic()
+        await self.db.ask(
+            0,
+            "INSERT INTO perdure.probes (id, at) VALUES (%s, now()) ON CONFLICT (id) DO UPDATE SET at = now()",
+            (os.getpid() % 64,),
+        )
+        return time.monotonic() - began
+
+    async def close(self) -> None:
+        await self.db.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresHome:
+    """`ports.Home`: what a tenant keeps."""
+
+    store: PostgresStore
+    name: str
+
+    # --- sessions
+
+    async def create(
+        self,
+        session: str,
+        *,
+        project: str | Path,
+        created: float,
+        source: str | None = None,
+        forked_from: str | None = None,
+        durability: Durability = "commit",
+    ) -> StoredSession:
+        """A new session of a project, which nobody else can write while it is open."""
+        header = Header(
+            format=FORMAT,
+            version=VERSION,
+            session=checked_id(session),
+            created=created,
+            project=_project(project),
+            source=source,
+            forked_from=forked_from,
+        )
+        tenant, owner = await self._db.make_tenant(self.name), self._db.new_owner()
+        rows = await self._db.ask(
+            tenant, f"{_CREATE} RETURNING {_HEAD}", _created(tenant, header, owner, self.store.lease_seconds)
+        )
+        if not rows:
+            raise JournalError(f"{self._place(session)}: there is a session of that id already; open it instead")
+        return self._opened(tenant, rows[0], owner, durability)
+
+    async def open(
+        self, reference: str, *, durability: Durability = "commit", read_only: bool = False
+    ) -> StoredSession:
+        """What the port says."""
+        tenant, session = await self._located(reference)
+        if read_only:
+            rows = await self._ask(
+                tenant, f"SELECT {_HEAD} FROM perdure.sessions WHERE tenant = %s AND id = %s", (tenant, session)
+            )
+            if not rows:
+                raise self._not_found(reference)
+            return self._opened(tenant, rows[0], "", durability)
+        owner, until = self._db.new_owner(), time.monotonic() + self.store.waits
+        values = {"tenant": tenant, "id": session, "owner": owner, "lease": self.store.lease_seconds}
+        while not (rows := await self._ask(tenant, f"{_CLAIM} RETURNING {_HEAD}", values)):
+            busy = await self._busy(tenant, session)
+            if not isinstance(busy, SessionBusy) or time.monotonic() >= until:
+                raise busy
+            await anyio.sleep(_LOOKS)
+        return self._opened(tenant, rows[0], owner, durability)
+
+    async def load(self, session: str) -> Loaded:
+        """All records of a session, whoever writes it."""
+        opened = await self.open(session, read_only=True)
+        return await opened.journal.load(whole=True)
+
+    async def fork(self, reference: str, session: str, *, created: float, past: Sequence[Placed] | None = None) -> None:
+        """A new session that goes on from another, in one transaction."""
+        source = await self.open(reference, read_only=True)
+        placed = past if past is not None else (await source.journal.load(whole=True)).records
+        header = msgspec.structs.replace(
+            source.header, session=checked_id(session), created=created, forked_from=source.header.session,
+            version=VERSION,
+        )  # fmt: skip
+        lines: list[JournalRow] = []
+        end = len(encode_header(header))
+
+        async def append(records: tuple[Record, ...]) -> Receipt:
+            nonlocal end
+            line = JournalRow.of(len(lines) + 1, end, records)
+            lines.append(line)
+            offset, end = end, end + len(line.data)
+            return Receipt(len(lines), offset)
+
+        await copy_records(placed, append)
+        tenant = await self._db.make_tenant(self.name)
+        owner = self._db.new_owner()
+
+        async def write() -> None:
+            async with self._db.transaction(tenant) as cursor:
+                await cursor.execute(f"{_CREATE} RETURNING number".encode(), _created(tenant, header, owner, 0.0))
+                row = await cursor.fetchone()
+                if row is None:
+                    raise JournalError(f"{self._place(session)}: there is a session of that id")
+                number, seq, offset, about = row[0], 0, len(encode_header(header)), b"{}"
+                for batch in _batches(lines):
+                    about = listed_about(about, batch)
+                    values = append_values(
+                        tenant, number, 1, seq, offset, batch, is_unsure=False, owner=owner, lease_seconds=0.0,
+                        about=about,
+                    )  # fmt: skip
+                    await cursor.execute(APPEND, values)
+                    seq, offset = seq + len(batch), offset + sum(len(line.data) for line in batch)
+                await cursor.execute(_COPY_BLOBS, (tenant, number, tenant, _number_of(source)))
+                if past is None:
+                    await cursor.execute(_COPY_NOTES, (tenant, number, tenant, _number_of(source)))
+                await cursor.execute(LET_GO.encode(), (tenant, number, 1))
+
+        with anyio.CancelScope(shield=True):
+            await self._db.again(write)
+
+    async def delete(self, session: str) -> None:
+        """Remove the session of exactly this id with all that belongs to it. `SessionBusy` while someone writes it."""
+        if not await self.has(session):
+            raise self._not_found(session)
+        tenant = await self._db.make_tenant(self.name)
+        async with self._db.transaction(tenant) as cursor:
+            await cursor.execute(
+                "DELETE FROM perdure.sessions WHERE tenant = %s AND id = %s AND lease_until < now() RETURNING number",
+                (tenant, session),
+            )
+            row = await cursor.fetchone()
+            if row is not None:
+                await cursor.execute("DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s", (tenant, row[0]))
+        if row is None:
+            raise await self._busy(tenant, session)
+
+    async def has(self, session: str) -> bool:
+        """Whether there is a session of exactly this id."""
+        tenant = await self._db.tenant(self.name) if _is_sayable(session) else None
+        statement = "SELECT 1 FROM perdure.sessions WHERE tenant = %s AND id = %s"
+        return tenant is not None and bool(await self._ask(tenant, statement, (tenant, session)))
+
+    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[SessionInfo]:
+        """All sessions, or those of a project, last written first; only those that nobody wrote to since a time."""
+        if (tenant := await self._db.tenant(self.name)) is None:
+            return ()
+        values = {"tenant": tenant, "project": None if project is None else _project(project), "before": before}
+        return [_info(row, self._place(row[0])) for row in await self._ask(tenant, _SESSIONS, values)]
+
+    # --- beside them
+
+    @property
+    def blobs(self) -> PostgresBlobs:
+        """Those of no session."""
+        return PostgresBlobs(self._db, self.name, NO_SESSION, self._db.place)
+
+    def documents(self, kind: str) -> PostgresDocuments:
+        """The documents of one kind."""
+        return PostgresDocuments(self._db, self.name, kind)
+
+    async def secret_key(self) -> bytes:
+        """The home's key, made on the first use."""
+        tenant = await self._db.make_tenant(self.name)
+        await self._ask(
+            tenant,
+            "INSERT INTO perdure.keys (tenant, key) VALUES (%s, %b) ON CONFLICT (tenant) DO NOTHING",
+            (tenant, secrets.token_bytes(KEY_BYTES)),
+        )
+        rows = await self._ask(tenant, "SELECT key FROM perdure.keys WHERE tenant = %s", (tenant,))
+        return bytes(rows[0][0])
+
+    # --- how
+
+    @property
+    def _db(self) -> Database:
+        return self.store.db
+
+    async def _ask(self, tenant: int, statement: str, values: Any) -> list[tuple[Any, ...]]:
+        return await self._db.ask(tenant, statement, values)
+
+    def _place(self, session: str) -> str:
+        return f"{self._db.place}#{session}"
+
+    def _opened(self, tenant: int, row: tuple[Any, ...], owner: str, durability: Durability) -> StoredSession:
+        number, session, header_line, seq, size, about, fence, project, created = row
+        header, problem = _header(bytes(header_line), session, project, created)
+        place = self._place(session)
+        head = SessionHead(
+            tenant=tenant,
+            number=number,
+            header=header,
+            header_problem=problem,
+            seq=seq,
+            size=size,
+            about=bytes(about),
+            fence=fence if owner else None,
+            owner=owner,
+            place=place,
+        )
+        return StoredSession(
+            id=session,
+            header=header,
+            journal=PostgresJournal(self._db, head, durability=durability, lease_seconds=self.store.lease_seconds),
+            blobs=PostgresBlobs(self._db, self.name, number, place),
+            notes=PostgresNotes(self._db, tenant, number, place, self.documents(NOTES_CONFIG)),
+            place=place,
+        )
+
+    async def _located(self, reference: str) -> tuple[int, str]:
+        """The tenant's number, and the id of the session of this id, or the only one that begins so."""
+        tenant = await self._db.tenant(self.name)
+        if tenant is None or not reference or not _is_sayable(reference):
+            raise self._not_found(reference)
+        begun = reference.removeprefix(ID_PREFIX)
+        rows = await self._ask(
+            tenant,
+            "SELECT id FROM perdure.sessions WHERE tenant = %(tenant)s AND (id = %(id)s OR starts_with(id, %(begun)s) "
+            "OR starts_with(id, %(ours)s)) ORDER BY id <> %(id)s, id LIMIT %(limit)s",
+            {"tenant": tenant, "id": reference, "begun": begun, "ours": ID_PREFIX + begun, "limit": _SHOWN + 1},
+        )
+        if not rows:
+            raise self._not_found(reference)
+        if rows[0][0] != reference and len(rows) > 1:
+            shown = ", ".join(row[0] for row in rows[:_SHOWN]) + (" and more" if len(rows) > _SHOWN else "")
+            raise SessionNotFound(f"{reference!r} names several sessions: {shown}; give more of the id")
+        return tenant, rows[0][0]
+
+    def _not_found(self, reference: str) -> SessionNotFound:
+        return SessionNotFound(f"no session {reference[:80]!r} in {self._db.place}")
+
+    async def _busy(self, tenant: int, session: str) -> JournalError:
+        rows = await self._ask(
+            tenant,
+            "SELECT owner, to_char(lease_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') FROM perdure.sessions "
+            "WHERE tenant = %s AND id = %s",
+            (tenant, session),
+        )
+        if not rows:
+            return self._not_found(session)
+        return SessionBusy(
+            f"{session} is being written by {rows[0][0] or 'another process'}: close it there first, or try again: "
+            f"it is free at {rows[0][1]} UTC unless its owner writes to it"
+        )
+
+
+_CREATE: Final = """
+INSERT INTO perdure.sessions AS s (tenant, id, project, created, header, seq, bytes, fence, owner, lease_until)
+VALUES (%(tenant)s, %(id)s, %(project)s, %(created)s, %(header)b, 0, %(bytes)s, 1, %(owner)s,
+  now() + make_interval(secs => %(lease)s))
+ON CONFLICT (tenant, id) DO UPDATE SET owner = s.owner WHERE s.owner = excluded.owner
+"""  # its own row is there already where the first attempt was lost on its way back
+_CLAIM: Final = """
+UPDATE perdure.sessions SET
+  fence = fence + 1, owner = %(owner)s, lease_until = now() + make_interval(secs => %(lease)s)
+WHERE tenant = %(tenant)s AND id = %(id)s AND (lease_until < now() OR owner = %(owner)s)
+"""
+_SESSIONS: Final = """
+SELECT id, header, project, created, extract(epoch FROM modified)::float8, bytes, messages, about
+FROM perdure.sessions
+WHERE tenant = %(tenant)s AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(before)s::float8 IS NULL OR modified < to_timestamp(%(before)s))
+ORDER BY modified DESC, id DESC
+"""
+_COPY_BLOBS: Final = (
+    b"INSERT INTO perdure.blobs (tenant, session, hash, stored) "
+    b"SELECT %s, %s, hash, stored FROM perdure.blobs WHERE tenant = %s AND session = %s"
+)
+_COPY_NOTES: Final = (
+    b"INSERT INTO perdure.notes (tenant, session, name, data) "
+    b"SELECT %s, %s, name, data FROM perdure.notes WHERE tenant = %s AND session = %s"
+)
+
+
+def _created(tenant: int, header: Header, owner: str, lease_seconds: float) -> dict[str, Any]:
+    line = encode_header(header)
+    return {
+        "tenant": tenant,
+        "id": header.session,
+        "project": header.project,
+        "created": header.created,
+        "header": line,
+        "bytes": len(line),
+        "owner": owner,
+        "lease": lease_seconds,
+    }
+
+
+def _number_of(session: StoredSession) -> int:
+    assert isinstance(session.blobs, PostgresBlobs)
+    return session.blobs.session
+
+
+def _is_sayable(text: str) -> bool:
+    """Whether PostgreSQL can be told this text."""
+    return is_utf8(text) and "\0" not in text
+
+
+def _project(project: str | Path) -> str:
+    """As files have it: a folder has one name."""
+    real = os.path.realpath(project)
+    if not is_utf8(real):
+        raise JournalError(f"{os.fsencode(real)!r}: the folder's name isn't UTF-8: rename it, or work in another one")
+    return real
+
+
+def _header(line: bytes, session: str, project: str | None, created: float) -> tuple[Header, str]:
+    """The header of a session, and what is wrong with it: then it is made from what else the row says."""
+    try:
+        return decode_header(line), ""
+    except DamagedLine as e:
+        made = Header(format=FORMAT, version=VERSION, session=session, created=created, project=project)
+        return made, f"the header is damaged ({e.reason}): made from what else is known of the session"
+
+
+def _batches(lines: Sequence[JournalRow]) -> list[list[JournalRow]]:
+    batches: list[list[JournalRow]] = []
+    size = _BATCH_BYTES
+    for line in lines:
+        if size >= _BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(line)
+        size += len(line.data)
+    return batches
+
+
+def _info(row: tuple[Any, ...], place: str) -> SessionInfo:
+    session, header_line, project, created, modified, size, messages, about = row
+    _, problem = _header(bytes(header_line), session, project, created)
+    said = msgspec.json.decode(bytes(about))
+    return SessionInfo(
+        id=session,
+        place=place,
+        project=project or "",
+        modified=modified,
+        bytes=size,
+        created=created,
+        messages=messages,
+        tags=tuple(said.pop("tags", ())),
+        problem=problem or None,
+        **said,
+    )

@@ -1,0 +1,470 @@
+"""What is PostgreSQL's own of a store: migrations, tenants apart by the database, lost connections, damaged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from tests.contract.test_homes import begun, boundary, names, new_name, said
+
+from perdure.adapters.postgres import schema
+from perdure.adapters.postgres.store import PostgresHome, PostgresStore
+from perdure.errors import JournalError, JournalLost, NewerFormat
+from perdure.testing.postgres import PostgresServer
+from perdure.transcript.codec import encode_line
+from perdure.transcript.records import Repaired
+
+pytestmark = pytest.mark.contract
+
+
+def as_owner(url: str) -> str:
+    """The URL of the same database, for the superuser of its server."""
+    return url.replace("//gateway@", "//postgres@")
+
+
+def with_homes(url: str, body: Callable[[PostgresHome, PostgresHome], Awaitable[None]], **more: Any) -> None:
+    """Run it with a new tenant's home, as two processes have it."""
+
+    async def main() -> None:
+        tenant = new_name()
+        stores = PostgresStore(url, **more), PostgresStore(url, **more)
+        try:
+            await body(stores[0].home(tenant), stores[1].home(tenant))
+        finally:
+            for store in stores:
+                await store.close()
+
+    anyio.run(main)
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_owner_cannot_append(postgres: str) -> None:
+    """SCL-3: once its lease ran out and another one opened the session; it is told so, and its line isn't there."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await begun(first, "s1", said("a"))
+        await anyio.sleep(0.15)
+        other = await second.open("s1")
+        await other.journal.append((said("b"),))
+        for _ in range(2):
+            with pytest.raises(JournalLost, match="taken by process"):
+                await made.journal.append((said("late"),))
+        await made.journal.close()
+        await other.journal.append((said("c"),))
+        assert names(await first.load("s1")) == ["a", "b", "c"]
+        await other.journal.close()
+
+    with_homes(postgres, body, lease_seconds=0.1)
+
+
+def test_what_waits_is_lost_with_the_lease_and_said(postgres: str) -> None:
+    """SCL-3: also what was acknowledged under `durability="process"`, at `sync` and `close`."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await begun(first, "s1", said("late"), durability="process")
+        await anyio.sleep(0.15)
+        other = await second.open("s1")
+        for end in (made.journal.sync, made.journal.close):
+            with pytest.raises(JournalLost, match="taken by"):
+                await end()
+        assert (await other.journal.load()).records == ()
+        await other.journal.close()
+
+    with_homes(postgres, body, lease_seconds=0.1)
+
+
+def test_an_owner_that_is_slow_goes_on_if_nobody_was_there(postgres: str) -> None:
+    """SCL-3: a lease that ran out takes nothing away by itself."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await begun(first, "s1", said("a"))
+        await anyio.sleep(0.15)
+        await made.journal.append((said("b"),))
+        assert names(await second.load("s1")) == ["a", "b"]
+        await made.journal.close()
+
+    with_homes(postgres, body, lease_seconds=0.1)
+
+
+def test_a_session_that_is_deleted_under_its_owner_is_lost(postgres: str) -> None:
+    """REL-9: what was acknowledged isn't there any more."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await begun(first, "s1", said("a"))
+        await anyio.sleep(0.15)
+        await second.delete("s1")
+        with pytest.raises(JournalLost, match="deleted"):
+            await made.journal.append((said("b"),))
+        with pytest.raises(JournalError, match="deleted"):
+            await made.journal.load()
+        with pytest.raises(JournalError, match="deleted"):
+            await made.blobs.put((b"x",))
+        await made.journal.close()
+
+    with_homes(postgres, body, lease_seconds=0.1)
+
+
+# --- lost connections -------------------------------------------------------------------------------------------------
+
+
+def killed(server: PostgresServer) -> None:
+    """End every connection of ours, in whatever it is."""
+    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure'")
+
+
+def test_connections_that_are_killed_lose_nothing_and_write_nothing_twice(
+    postgres: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-3, REL-1: while many sessions append, again and again; all that was acknowledged is there once, in order."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        acknowledged: dict[str, list[str]] = {}
+        refused: list[str] = []
+        is_over = anyio.Event()
+
+        async def write(session: str) -> None:
+            made = await begun(home, session)
+            done = acknowledged.setdefault(session, [])
+            number = 0
+            while not is_over.is_set():
+                number += 1
+                try:
+                    await made.journal.append((said(f"{session}-{number}", "x" * 500),))
+                    done.append(f"{session}-{number}")
+                except JournalError as e:
+                    refused.append(str(e))
+            await made.journal.close()
+
+        async with anyio.create_task_group() as group:
+            for number in range(6):
+                group.start_soon(write, f"s{number}")
+            for _ in range(25):
+                await anyio.sleep(0.04)
+                await anyio.to_thread.run_sync(killed, postgres_server)
+            is_over.set()
+        for session, done in acknowledged.items():
+            loaded = await home.load(session)
+            assert names(loaded) == done and loaded.repairs == ()
+            assert len(done) > 20
+            assert [p.seq for p in loaded.records] == list(range(1, len(done) + 1))
+
+    with_homes(postgres, body)
+
+
+def test_an_append_whose_answer_was_lost_is_there_once(postgres: str) -> None:
+    """SCL-3: committed or not when the connection went, the same line stands there once, and others may follow."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        whole = await made.journal.append((said("b"),))
+        made.journal._is_unsure = True  # as after an answer that never came
+        made.journal._seq = made.journal._stored_seq = 1
+        made.journal._end = made.journal._stored_end = whole.offset
+        assert await made.journal.append((said("b"),)) == whole
+        made.journal._is_unsure = True
+        assert (await made.journal.append((said("c"),))).seq == 3
+        assert names(await home.load("s1")) == ["a", "b", "c"]
+        await made.journal.close()
+
+    with_homes(postgres, body)
+
+
+@pytest.fixture
+def own_server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with PostgresServer.start() as server:
+        anyio.run(schema.migrate, server.url)
+        yield server
+
+
+def test_a_database_that_is_away_is_said_in_a_line_and_nothing_is_lost(own_server: PostgresServer) -> None:
+    """REL-10, SCL-3: nothing is acknowledged meanwhile; the session goes on as soon as it is back."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        await anyio.to_thread.run_sync(own_server.kill)
+        for ask in (
+            lambda: made.journal.append((said("x"),)),
+            lambda: home.load("s1"),
+            lambda: home.documents("d").put("n", b"x", instead_of=None),
+            home.store.probe,
+        ):
+            with pytest.raises(JournalError) as caught:
+                await ask()
+            assert str(own_server.port) in str(caught.value) and "\n" not in str(caught.value)
+        await anyio.to_thread.run_sync(own_server.resume)
+        assert (await made.journal.append((said("b"),))).seq == 2
+        assert names(await home.load("s1")) == ["a", "b"]
+        await made.journal.close()
+
+    with_homes(own_server.url, body, patience=1.0)
+
+
+NEWEST = "session = (SELECT max(number) FROM perdure.sessions)"  # of the session that a test made last
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_row_is_passed_over_and_said_once(postgres: str, postgres_server: PostgresServer) -> None:
+    """ENG-3, REL-2: what can be read is read; a record in the journal says what can't, and its bytes stay."""
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        made = await begun(home, "s1", *(said(name) for name in "abcdef"))
+        await made.journal.close()
+        edit = f"UPDATE perdure.records SET line = %s WHERE seq = %s AND {NEWEST}"
+        for line, seq in ((b"not a line\n", 2), (encode_line(9, (said("x"),)), 4)):
+            postgres_server.execute(edit, (line, seq), url=as_owner(postgres))
+        gone = f"DELETE FROM perdure.records WHERE seq = %s AND {NEWEST}"
+        for seq in (5, 6):
+            postgres_server.execute(gone, (seq,), url=as_owner(postgres))
+        read = await other.load("s1")
+        assert names(read) == ["a", "c"]
+        assert [(r.line, r.what.partition(":")[0].partition(" (")[0]) for r in read.repairs] == [
+            (3, "no checksum at the end of the line"),
+            (5, "the line of sequence number 9 stands here"),
+            (6, "sequence jumps from 4 to 7"),
+        ]
+        opened = await home.open("s1")
+        loaded = await opened.journal.load()
+        assert loaded.repairs == read.repairs
+        assert [p.record for p in loaded.records[2:]] == list(read.repairs) and loaded.records[2].seq == 7
+        assert (await opened.journal.append((said("g"),))).seq == 8
+        await opened.journal.close()
+        again = await home.load("s1")
+        assert again.repairs == () and names(again) == ["a", "c", *["Repaired"] * 3, "g"]
+        assert sum(isinstance(p.record, Repaired) for p in again.records) == 3
+
+    with_homes(postgres, body)
+
+
+def test_a_damaged_header_is_made_from_the_session_s_row(postgres: str, postgres_server: PostgresServer) -> None:
+    """ENG-3: a session opens whatever happened to its header; listings say that it is damaged."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        await made.journal.close()
+        edit = "UPDATE perdure.sessions SET header = %s WHERE number = (SELECT max(number) FROM perdure.sessions)"
+        postgres_server.execute(edit, (b"{}",), url=as_owner(postgres))
+        opened = await home.open("s1")
+        assert opened.header == made.header
+        loaded = await opened.journal.load()
+        assert names(loaded) == ["a", "Repaired"] and "header is damaged" in loaded.repairs[0].what
+        await opened.journal.close()
+        [listed] = await home.sessions()
+        assert "header is damaged" in (listed.problem or "")
+
+    with_homes(postgres, body)
+
+
+def test_a_damaged_boundary_does_not_hide_what_stands_before(postgres: str, postgres_server: PostgresServer) -> None:
+    """CMP-14, REL-2: where one can't be read, the one before it holds, or everything does."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"), boundary("b1"), said("b"), boundary("b2"), said("c"))
+        await made.journal.close()
+        edit = f"UPDATE perdure.records SET line = %s WHERE seq = %s AND {NEWEST}"
+        postgres_server.execute(edit, (b"broken", 4), url=as_owner(postgres))
+        assert names(await (await home.open("s1", read_only=True)).journal.load()) == ["b1", "b", "c"]
+        postgres_server.execute(edit, (b"broken", 2), url=as_owner(postgres))
+        assert names(await (await home.open("s1", read_only=True)).journal.load()) == ["a", "b", "c"]
+
+    with_homes(postgres, body)
+
+
+def test_a_damaged_blob_is_said_and_put_right_by_the_next_put(postgres: str, postgres_server: PostgresServer) -> None:
+    """ENG-9, RCL-2: never other bytes than those that were stored."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home)
+        [blob] = await made.blobs.put((b"contents",))
+        for damaged in (b"=other", b"zno", b"?"):
+            edit = "UPDATE perdure.blobs SET stored = %s WHERE hash = %s"
+            postgres_server.execute(edit, (damaged, bytes.fromhex(blob)), url=as_owner(postgres))
+            with pytest.raises(JournalError, match="damaged"):
+                await made.blobs.get(blob)
+        assert await made.blobs.put((b"contents",)) == (blob,)
+        assert await made.blobs.get(blob) == b"contents"
+        await made.journal.close()
+
+    with_homes(postgres, body)
+
+
+# --- tenants ----------------------------------------------------------------------------------------------------------
+
+TABLES = (
+    "sessions", "records", "blobs", "notes", "documents", "links", "answers", "names", "keys", "calibrations",
+    "texts", "places",
+)  # fmt: skip
+
+
+def test_the_role_that_serves_sees_one_tenant_s_rows_only(postgres: str, postgres_server: PostgresServer) -> None:
+    """SCL-6: in each table with a tenant, by plain SQL: none without a tenant, none of another one's, and it can't
+    write any for another one."""
+    import psycopg
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        await made.blobs.put((b"x",))
+        await made.notes.write(b"n", instead_of=None)
+        await home.documents("d").put("n", b"x", instead_of=None)
+        await home.secret_key()
+        await made.journal.close()
+        mine = await home.store.db.tenant(home.name)
+        other = await home.store.db.make_tenant(new_name())
+        for table in TABLES:
+            for tenant, sees in ((None, False), ("", False), (other, False), (mine, table in (*TABLES[:5], "keys"))):
+                with psycopg.connect(postgres) as db:
+                    if tenant is not None:
+                        db.execute("SELECT set_config('perdure.tenant', %s, true)", (str(tenant),))
+                    counted = db.execute(f"SELECT count(*) FROM perdure.{table}".encode()).fetchone()
+                    assert counted is not None and bool(counted[0]) == sees, (table, tenant)
+        with psycopg.connect(postgres) as db, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            db.execute("SELECT set_config('perdure.tenant', %s, true)", (str(other),))
+            db.execute("INSERT INTO perdure.documents (tenant, kind, name, data) VALUES (%s, 'd', 'x', '')", (mine,))
+
+    with_homes(postgres, body)
+
+
+def test_every_table_with_a_tenant_is_behind_forced_row_security(
+    postgres: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-6: also for its owner; and whoever serves owns nothing, and can't take it off."""
+    import psycopg
+
+    rows = postgres_server.execute(
+        "SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity, pg_get_userbyid(c.relowner) FROM pg_class c "
+        "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' "
+        "WHERE c.relnamespace = 'perdure'::regnamespace AND c.relkind = 'r'",
+        url=as_owner(postgres),
+    )
+    assert sorted(row[0] for row in rows) == sorted(TABLES)
+    assert all(is_forced for _, is_forced, _ in rows) and {owner for *_, owner in rows} == {"perdure_owner"}
+    owners = postgres.replace("//gateway@", "//perdure_owner@")
+    assert postgres_server.execute("SELECT count(*) FROM perdure.sessions", url=owners) == [(0,)]
+    for statement in (
+        "ALTER TABLE perdure.sessions DISABLE ROW LEVEL SECURITY",
+        "DROP TABLE perdure.records",
+        "CREATE TABLE perdure.mine (x int)",
+        "UPDATE perdure.migrations SET version = 7",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            postgres_server.execute(statement, url=postgres)
+
+
+def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
+    """SCL-1: a transaction pooler may hand the connection to anybody next: no role, no tenant, nothing prepared."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", *(said(f"m{n}") for n in range(12)))
+        for _ in range(12):
+            await made.journal.load()
+        async with home.store.db.connection() as connection:
+            asked = await connection.execute(
+                "SELECT current_user::text, coalesce(current_setting('perdure.tenant', true), ''), "
+                "(SELECT count(*) FROM pg_prepared_statements), current_setting('statement_timeout')"
+            )
+            assert await asked.fetchone() == ("gateway", "", 0, "0")
+        await made.journal.close()
+
+    with_homes(postgres, body, connections=1)
+
+
+# --- migrations -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database of its owner's with nothing in it."""
+    name = new_name()
+    postgres_server.execute(f"CREATE DATABASE {name} OWNER perdure_owner")
+    yield postgres_server.url_of(name, "perdure_owner")
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_migrations_run_once_also_when_several_start_them(empty: str) -> None:
+    """SCL-1: whoever comes later waits, and finds it done."""
+    done: list[int] = []
+
+    async def main() -> None:
+        async def one() -> None:
+            done.append(await schema.migrate(empty))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(one)
+        assert await schema.migrate(empty) == 0
+
+    anyio.run(main)
+    assert sum(done) == len(schema.MIGRATIONS)
+
+
+def test_a_migration_that_fails_leaves_nothing(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCL-1: each is a transaction; what went before it stays."""
+    last = len(schema.MIGRATIONS)
+    broken = "CREATE TABLE perdure.half (x int); SELECT 1 / 0;"
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+    with pytest.raises(JournalError, match="division by zero"):
+        anyio.run(schema.migrate, empty)
+    monkeypatch.undo()
+
+    async def main() -> None:
+        assert await schema.migrate(empty) == 0
+        store = PostgresStore(empty)
+        found = await store.db.ask(0, "SELECT max(version), to_regclass('perdure.half') FROM perdure.migrations")
+        await store.close()
+        assert found == [(last, None)]
+
+    anyio.run(main)
+
+
+def test_another_schema_is_refused_in_a_line(empty: str, postgres_server: PostgresServer) -> None:
+    """SCL-1: a newer one says to upgrade, an older one or none to migrate; nothing is touched."""
+
+    def said_by(ask: Callable[[], Awaitable[Any]]) -> str:
+        with pytest.raises(JournalError) as caught:
+            anyio.run(ask)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    async def use() -> None:
+        await PostgresStore(empty).tenants()
+
+    assert "schema version 0 and not" in said_by(use) and "perdure store migrate" in said_by(use)
+    anyio.run(schema.migrate, empty)
+    postgres_server.execute("INSERT INTO perdure.migrations (version) VALUES (99)", url=empty)
+
+    async def migrate() -> None:
+        await schema.migrate(empty)
+
+    assert "newer than this Perdure knows" in said_by(use) and "newer" in said_by(migrate)
+    with pytest.raises(NewerFormat):
+        anyio.run(migrate)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "postgresql://127.0.0.1:1/x", "postgresql://[::1/x"])
+def test_a_url_that_leads_nowhere_is_said_in_a_line(url: str) -> None:
+    """CLI-1: what, and where; a password in it isn't."""
+
+    async def main() -> None:
+        await PostgresStore(url, patience=1.0).tenants()
+
+    with pytest.raises(JournalError) as caught:
+        anyio.run(main)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_is_never_shown() -> None:
+    """SEC-5: places and errors name the host and the database only."""
+    store = PostgresStore("postgresql://me:very-secret@127.0.0.1:1/x", patience=1.0)
+    assert store.name == "postgresql://127.0.0.1:1/x"
+
+    async def main() -> None:
+        await store.tenants()
+
+    with pytest.raises(JournalError) as caught:
+        anyio.run(main)
+    assert "very-secret" not in str(caught.value) and "127.0.0.1" in str(caught.value)
