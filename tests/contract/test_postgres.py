@@ -126,8 +126,7 @@ def test_connections_that_are_killed_lose_nothing_and_write_nothing_twice(
         refused: list[str] = []
         is_over = anyio.Event()
 
-        async def write(session: str) -> None:
-            made = await begun(home, session)
+        async def write(session: str, made: Any) -> None:
             done = acknowledged.setdefault(session, [])
             number = 0
             while not is_over.is_set():
@@ -139,9 +138,10 @@ def test_connections_that_are_killed_lose_nothing_and_write_nothing_twice(
                     refused.append(str(e))
             await made.journal.close()
 
+        sessions = [(f"s{number}", await begun(home, f"s{number}")) for number in range(6)]
         async with anyio.create_task_group() as group:
-            for number in range(6):
-                group.start_soon(write, f"s{number}")
+            for session in sessions:
+                group.start_soon(write, *session)
             for _ in range(25):
                 await anyio.sleep(0.04)
                 await anyio.to_thread.run_sync(killed, postgres_server)
@@ -297,7 +297,7 @@ def test_a_damaged_blob_is_said_and_put_right_by_the_next_put(postgres: str, pos
 
 TABLES = (
     "sessions", "records", "blobs", "notes", "documents", "links", "answers", "names", "keys", "calibrations",
-    "texts", "places",
+    "texts", "places", "work",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What every `ports.home.WorkQueue` does (SCL-2, SCL-4): in this process, and in a file."""
+"""What every `ports.home.WorkQueue` does (SCL-2, SCL-4): in this process, in a file, in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from pathlib import Path
 from random import Random
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.store import PostgresStore
+from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.adapters.work import ATTEMPTS, WORKER_LOST, SqliteWorkQueue, pause_seconds
 from perdure.errors import ClaimLost, JournalError, NewerFormat
 from perdure.ports.home import Claim, WorkQueue
+from perdure.testing.postgres import PostgresServer
+from perdure.transcript.records import Titled
 
 pytestmark = pytest.mark.contract
 
 LONG = 3600.0  # a lease that doesn't end within a test
-KINDS = ("memory", "file")
+KINDS = ("memory", "file", "postgres")
 
 
 class NoPause(Random):
@@ -32,13 +38,17 @@ class NoPause(Random):
 class Queues:
     """The same queue for several workers, which share nothing but the store; in memory it is one object."""
 
-    def __init__(self, kind: str, path: Path) -> None:
-        self.kind, self.path = kind, path / "home" / "work.db"
+    def __init__(self, kind: str, path: Path, url: str = "") -> None:
+        self.kind, self.path, self.url = kind, path / "home" / "work.db", url
+        self._databases: list[Database] = []
         self._opened: list[WorkQueue] = []
 
     def __call__(self, chance: Random | None = None) -> WorkQueue:
-        if self.kind == "file" or not self._opened:
-            queue: WorkQueue = SqliteWorkQueue(self.path if self.kind == "file" else None, chance=chance or NoPause())
+        if self.kind == "postgres":
+            self._databases.append(Database(self.url, connections=2))
+            queue: WorkQueue = PostgresWorkQueue(self._databases[-1], chance=chance or NoPause())
+        elif self.kind == "file" or not self._opened:
+            queue = SqliteWorkQueue(self.path if self.kind == "file" else None, chance=chance or NoPause())
         else:
             queue = self._opened[0]
         self._opened.append(queue)
@@ -51,13 +61,23 @@ class Queues:
             finally:
                 for queue in self._opened:
                     await queue.close()
+                for database in self._databases:
+                    await database.close()
 
         anyio.run(main)
 
 
 @pytest.fixture(params=KINDS)
 def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Queues:
-    return Queues(request.param, tmp_path)
+    url = request.getfixturevalue("empty_queue") if request.param == "postgres" else ""
+    return Queues(request.param, tmp_path, url)
+
+
+@pytest.fixture
+def empty_queue(postgres: str, postgres_server: PostgresServer) -> str:
+    """A database that nothing is to be done for."""
+    postgres_server.execute("TRUNCATE perdure.work", url=postgres.replace("gateway@", "postgres@"))
+    return postgres
 
 
 async def taken(queue: WorkQueue, limit: int = 100, seconds: float = LONG) -> list[Claim]:
@@ -394,3 +414,138 @@ def test_a_queue_that_cant_be_read_is_said_in_a_line(tmp_path: Path) -> None:
             anyio.run(SqliteWorkQueue(path).want, "", "s", "notes", 1)
         assert str(path) in str(told.value) and "\n" not in str(told.value)
     assert damaged.read_bytes() == before
+
+
+# --- of PostgreSQL alone
+
+
+def with_store(url: str, body: Callable[[PostgresStore], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = PostgresStore(url, connections=4)
+        try:
+            await body(store)
+        finally:
+            await store.close()
+
+    anyio.run(main)
+
+
+def test_effects_commit_with_done_or_not_at_all(empty_queue: str) -> None:
+    """SCL-2: whatever the homes of a store are told within `finishing`: records of a session, documents."""
+
+    async def body(store: PostgresStore) -> None:
+        home, work = store.home("t"), store.work
+        stored = await home.create("s1", project="/p", created=1.0)
+        await work.want("t", "s1", "notes", 1)
+        late = await the_one(work, seconds=0.0)
+        claim = await the_one(work)
+        with pytest.raises(ClaimLost):
+            async with work.finishing(late):
+                await home.documents("d").put("x", b"late", instead_of=None)
+                await stored.journal.append((Titled(title="late"),))
+        assert await home.documents("d").get("x") is None
+        assert (await home.load("s1")).records == ()
+        with pytest.raises(ZeroDivisionError):
+            async with work.finishing(claim):
+                await home.documents("d").put("x", b"broken off", instead_of=None)
+                raise ZeroDivisionError
+        assert await home.documents("d").get("x") is None
+        async with work.finishing(claim):
+            await home.documents("d").put("x", b"done", instead_of=None)
+        kept = await home.documents("d").get("x")
+        assert kept is not None and kept.data == b"done" and await taken(work) == []
+
+    with_store(empty_queue, body)
+
+
+def test_another_task_has_its_own_transactions_meanwhile(empty_queue: str) -> None:
+    """SCL-2: only what the task that finishes asks is joined."""
+
+    async def body(store: PostgresStore) -> None:
+        home, work = store.home("t"), store.work
+        inside, told = anyio.Event(), anyio.Event()
+
+        async def other() -> None:
+            await inside.wait()
+            await home.documents("d").put("other", b"kept", instead_of=None)
+            told.set()
+
+        await work.want("t", "s", "notes", 1)
+        claim = await the_one(work)
+        async with anyio.create_task_group() as group:
+            group.start_soon(other)
+            with pytest.raises(ZeroDivisionError):
+                async with work.finishing(claim):
+                    await home.documents("d").put("mine", b"lost", instead_of=None)
+                    inside.set()
+                    await told.wait()
+                    raise ZeroDivisionError
+        assert await home.documents("d").get("mine") is None
+        assert await home.documents("d").get("other") is not None
+
+    with_store(empty_queue, body)
+
+
+def test_more_can_be_wanted_while_effects_are_written(empty_queue: str) -> None:
+    """SCL-2: the gateway waits for no worker, and what it wants isn't taken for done."""
+
+    async def body(store: PostgresStore) -> None:
+        work, gateway = store.work, PostgresStore(empty_queue)
+        await work.want("t", "s", "notes", 1)
+        claim = await the_one(work)
+        async with work.finishing(claim):
+            await store.home("t").documents("d").put("x", b"1", instead_of=None)
+            with anyio.fail_after(5):
+                await gateway.work.want("t", "s", "notes", 2)
+        assert (await the_one(work))[3:5] == (1, 2)
+        await gateway.close()
+
+    with_store(empty_queue, body)
+
+
+def test_broken_connections_and_a_crash_lose_no_work(empty_queue: str, postgres_server: PostgresServer) -> None:
+    """SCL-2: what was acknowledged is there, and the next call finds a connection again."""
+    broken = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway'"
+
+    async def body(store: PostgresStore) -> None:
+        work = store.work
+        await work.want("t", "s", "notes", 1)
+        await anyio.to_thread.run_sync(postgres_server.execute, broken)
+        claim = await the_one(work)
+        await anyio.to_thread.run_sync(postgres_server.execute, broken)
+        await finish(work, claim)
+        await work.want("t", "s", "notes", 2)
+        claim = await the_one(work)
+        with pytest.raises(JournalError) as told:
+            async with work.finishing(claim):
+                await anyio.to_thread.run_sync(postgres_server.execute, broken)
+        assert "\n" not in str(told.value)
+        assert await work.renew(claim, seconds=LONG)  # it is still ours, and not done
+        await anyio.to_thread.run_sync(postgres_server.kill)
+        with pytest.raises(JournalError):
+            await work.want("t", "s", "notes", 3)
+        await anyio.to_thread.run_sync(postgres_server.resume)
+        await finish(work, claim)
+        assert await taken(work) == []
+
+    with_store(empty_queue, body)
+
+
+def test_rows_of_work_are_their_tenant_s(empty_queue: str) -> None:
+    """SCL-6: a tenant's transaction sees its own; who works for all sees all of these, and nothing else of anybody."""
+
+    async def body(store: PostgresStore) -> None:
+        work, db = store.work, store.db
+        for tenant in "ab":
+            await work.want(tenant, "s", "notes", 1)
+            await store.home(tenant).documents("d").put("x", b"1", instead_of=None)
+        mine = await db.tenant("a")
+        assert mine is not None
+        asked = "SELECT DISTINCT tenant FROM perdure.work"
+        assert await db.ask(mine, asked) == [(mine,)] and len(await db.ask(0, asked)) == 2
+        assert await db.ask(0, "SELECT tenant FROM perdure.documents") == []
+        assert await db.ask(mine, "UPDATE perdure.work SET want = 9 WHERE tenant <> %s RETURNING 1", (mine,)) == []
+        await store.delete_tenant("a")
+        assert [claim.tenant for claim in await taken(work)] == ["b"]
+
+    with_store(empty_queue, body)

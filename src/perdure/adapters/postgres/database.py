@@ -11,7 +11,8 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -27,6 +28,8 @@ Values = Sequence[Any] | Mapping[str, Any] | None
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
+
+_JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
 
 
 class Database:
@@ -54,7 +57,10 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection, each statement its own transaction. Whatever PostgreSQL refuses is a `JournalError`."""
+        """A connection, each statement its own transaction but in `together`. What it refuses is a `JournalError`."""
+        if (joined := _JOINED.get()) is not None and joined[0] is self:
+            yield joined[1]
+            return
         try:
             await asyncio.wait_for(self._free.acquire(), self._patience)
         except TimeoutError:
@@ -78,6 +84,23 @@ class Database:
             raise JournalError(f"{self.place}: {what}") from e
         finally:
             self._free.release()
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[Connection]:
+        """One transaction of all that this task asks of the database within, whoever it asks: all of it, or nothing."""
+        begun, connection = await self.again(self._begun)
+        async with begun:
+            joined = _JOINED.set((self, connection))
+            try:
+                yield connection
+            finally:
+                _JOINED.reset(joined)
+
+    async def _begun(self) -> tuple[AsyncExitStack, Connection]:
+        async with AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(self.connection())
+            await stack.enter_async_context(connection.transaction())
+            return stack.pop_all(), connection
 
     @asynccontextmanager
     async def transaction(self, tenant: int) -> AsyncIterator[psycopg.AsyncCursor[TupleRow]]:

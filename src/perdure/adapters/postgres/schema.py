@@ -228,7 +228,32 @@ BEGIN
 END $$;
 """
 
-MIGRATIONS: Final = (_FIRST,)  # the newest last; the version of a database is how many of them it has had
+# Background work: how far it is wanted, and how far it is done. Who works for all tenants does it as tenant 0. What is
+# due is in the index alone; a row is short and changes often, so its page has room for its next versions.
+_WORK: Final = """
+CREATE TABLE perdure.work (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  session text NOT NULL,
+  kind text NOT NULL,
+  want bigint NOT NULL,
+  done bigint NOT NULL DEFAULT 0,
+  fence bigint NOT NULL DEFAULT 0,
+  owner text,
+  lease_until timestamptz,
+  run_after timestamptz NOT NULL DEFAULT now(),
+  attempts int NOT NULL DEFAULT 0,
+  problem text,
+  PRIMARY KEY (tenant, session, kind)
+) WITH (fillfactor = 70);
+CREATE INDEX work_due ON perdure.work (run_after) WHERE want > done;
+ALTER TABLE perdure.work ENABLE ROW LEVEL SECURITY;
+ALTER TABLE perdure.work FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON perdure.work USING
+  (nullif(current_setting('perdure.tenant', true), '')::bigint IN (tenant, 0));
+GRANT SELECT, INSERT, UPDATE, DELETE ON perdure.work TO perdure_serving;
+"""
+
+MIGRATIONS: Final = (_FIRST, _WORK)  # the newest last; the version of a database is how many of them it has had
 
 
 async def migrate(url: str) -> int:

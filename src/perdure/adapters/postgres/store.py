@@ -25,6 +25,7 @@ from perdure.adapters.postgres.journal import (
     listed_about,
 )
 from perdure.adapters.postgres.kept import NO_SESSION, NOTES_CONFIG, PostgresBlobs, PostgresDocuments, PostgresNotes
+from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
 from perdure.ports.home import Durability, SessionInfo, StoredSession
 from perdure.ports.session import LoadedJournal as Loaded
@@ -42,7 +43,7 @@ _SHOWN: Final = 5
 _HEAD: Final = "number, id, header, seq, bytes, about, fence, project, created"
 _TABLES: Final = (
     "places", "texts", "records", "notes", "blobs", "sessions", "documents", "links", "answers", "names", "keys",
-    "calibrations",
+    "calibrations", "work",
 )  # fmt: skip
 
 
@@ -105,6 +106,11 @@ class PostgresStore:
             (os.getpid() % 64,),
         )
         return time.monotonic() - began
+
+    @property
+    def work(self) -> PostgresWorkQueue:
+        """The background work of all tenants."""
+        return PostgresWorkQueue(self.db)
 
     async def close(self) -> None:
         await self.db.close()

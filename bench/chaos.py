@@ -1,0 +1,391 @@
+"""Workers that are killed or paused, broken connections, a server that crashes: what comes of the work (SCL-2, SCL-5).
+
+    python -m bench.chaos [--enqueues 10000] [--kills 150] [--folder build/chaos]
+
+Starts a real PostgreSQL from its wheel that syncs what it commits. Six workers do what two processes want, each piece
+with an effect that is committed together with it. Prints what was done to them and what came of it; 1 when anything was
+lost, done twice, committed by a paused owner, or left. Then how much a queue and a journal take, beside their goals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+
+import anyio
+
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.schema import migrate
+from perdure.adapters.postgres.work import PostgresWorkQueue
+from perdure.errors import ClaimLost, JournalError
+from perdure.ports.home import Claim
+from perdure.testing.postgres import PostgresServer, why_there_is_no_server
+from perdure.wiring.worker import Commit, Worker
+
+WORKERS, WISHERS, SESSIONS = 6, 2, 50
+LEASE_SECONDS = 1.0
+PAUSE_SECONDS = (1.2, 2.5)  # of a worker that is stopped: longer than its lease
+GOAL_JOBS, GOAL_APPENDS = 900, 2_500
+KIND, TENANT = "notes", "chaos"
+SETTINGS = {"track_commit_timestamp": "on", "autovacuum": "on"}
+_PROCESSES = multiprocessing.get_context("forkserver")
+# Each claim is written down by the database itself, so that every commit can be compared with those before it.
+_EFFECTS = """
+CREATE TABLE public.effects (session text, start bigint, until bigint, fence bigint);
+CREATE TABLE public.refused (fence bigint);
+CREATE TABLE public.claims (session text, fence bigint);
+GRANT ALL ON public.claims TO perdure_serving;
+CREATE FUNCTION public.claimed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO public.claims VALUES (new.session, new.fence);
+  RETURN new;
+END $$;
+CREATE TRIGGER claimed AFTER UPDATE ON perdure.work FOR EACH ROW
+  WHEN (new.fence > old.fence AND new.owner IS NOT NULL) EXECUTE FUNCTION public.claimed();
+"""
+_ZOMBIES = """SELECT DISTINCT e.session, e.fence FROM public.effects e JOIN public.claims c
+  ON c.session = e.session AND c.fence > e.fence
+  WHERE pg_xact_commit_timestamp(c.xmin) < pg_xact_commit_timestamp(e.xmin)"""
+_EFFECT = "INSERT INTO public.effects (session, start, until, fence) VALUES (%s, %s, %s, %s)"
+
+
+# --- processes of their own
+
+
+class WatchedQueue(PostgresWorkQueue):
+    """Writes down what it refuses."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self._watched = db
+
+    @asynccontextmanager
+    async def finishing(self, claim: Claim) -> AsyncIterator[None]:
+        try:
+            async with super().finishing(claim):
+                yield
+        except ClaimLost:
+            async with self._watched.connection() as connection:
+                await connection.execute("INSERT INTO public.refused VALUES (%s)", (claim.fence,))
+            raise
+
+
+def work(url: str, seed: int) -> None:
+    """A worker, until it is killed. Each piece takes it up to 60 ms."""
+    chance = Random(seed)
+
+    async def main() -> None:
+        db = Database(url, connections=4)
+
+        async def done(claim: Claim) -> Commit:
+            await anyio.sleep(chance.uniform(0, 0.06))
+            return lambda: commit(claim)
+
+        async def commit(claim: Claim) -> None:
+            async with db.connection() as connection:
+                await connection.execute(_EFFECT, (claim.session, claim.done, claim.want, claim.fence))
+            await anyio.sleep(chance.uniform(0, 0.01))
+
+        name = f"worker {os.getpid()}"
+        await Worker(WatchedQueue(db), name, {KIND: done}, places=3, lease_seconds=LEASE_SECONDS, chance=chance).run()
+
+    anyio.run(main)
+
+
+def wish(url: str, sessions: list[str], each: int, seconds: float, acknowledged: str) -> None:
+    """Want more of some sessions, one step at a time, in about so many seconds; write down what was acknowledged."""
+    done = dict.fromkeys(sessions, 0)
+
+    async def main() -> None:
+        queue = PostgresWorkQueue(Database(url, connections=4))
+        began, pace = time.monotonic(), seconds / each
+        for step in range(1, each + 1):
+            for session in sessions:
+                while done[session] < step:
+                    try:
+                        await queue.want(TENANT, session, KIND, step)
+                        done[session] = step
+                    except JournalError:
+                        await anyio.sleep(0.05)
+            await anyio.sleep(max(0.0, began + step * pace - time.monotonic()))
+
+    anyio.run(main)
+    Path(acknowledged).write_text(json.dumps(done))
+
+
+# --- what is done to them
+
+
+@dataclass(slots=True)
+class Chaos:
+    """What was done, and what came of it."""
+
+    kills: int = 0
+    pauses: int = 0
+    disconnections: int = 0
+    crashes: int = 0
+    enqueues: int = 0
+    commits: int = 0
+    refused: int = 0
+    dead: int = 0
+    drained_seconds: float = 0.0
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    overlaps: list[str] = field(default_factory=list)
+    zombies: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> int:
+        return sum(map(len, (self.lost, self.twice, self.overlaps, self.zombies, self.left)))
+
+
+class Crew:
+    """Workers; one that is killed is followed by another."""
+
+    def __init__(self, url: str, chance: Random) -> None:
+        self._url, self._chance = url, chance
+        self.workers = [self._started() for _ in range(WORKERS)]
+        self._paused: list[tuple[float, BaseProcess]] = []
+
+    def _started(self) -> BaseProcess:
+        worker = _PROCESSES.Process(target=work, args=(self._url, self._chance.randrange(2**32)), daemon=True)
+        worker.start()
+        return worker
+
+    def kill(self) -> None:
+        number = self._chance.randrange(WORKERS)
+        self._end(self.workers[number])
+        self.workers[number] = self._started()
+
+    def pause(self) -> None:
+        worker = self._chance.choice(self.workers)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        self._paused.append((time.monotonic() + self._chance.uniform(*PAUSE_SECONDS), worker))
+
+    def wake(self, *, everyone: bool = False) -> None:
+        """Let those go on whose pause is over."""
+        due = [(until, worker) for until, worker in self._paused if everyone or until <= time.monotonic()]
+        self._paused = [one for one in self._paused if one not in due]
+        for _, worker in due:
+            if worker.is_alive() and worker.pid is not None:
+                os.kill(worker.pid, signal.SIGCONT)
+
+    def _end(self, worker: BaseProcess) -> None:
+        worker.kill()
+        worker.join()
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            self._end(worker)
+
+
+def run(server: PostgresServer, folder: Path, *, enqueues: int, kills: int, seconds: float, seed: int) -> Chaos:
+    """All of it, and what the database holds afterwards."""
+    chance, came = Random(seed), Chaos(enqueues=enqueues // SESSIONS * SESSIONS)
+    url = server.database("chaos")
+    anyio.run(migrate, url)
+    server.execute(_EFFECTS, url=url)
+    names = [f"s{number:02}" for number in range(SESSIONS)]
+    told = [folder / f"acknowledged-{number}.json" for number in range(WISHERS)]
+    wishers = [
+        _PROCESSES.Process(
+            target=wish, args=(url, names[n::WISHERS], enqueues // SESSIONS, seconds, str(told[n])), daemon=True
+        )
+        for n in range(WISHERS)
+    ]
+    crew = Crew(url, chance)
+    try:
+        for wisher in wishers:
+            wisher.start()
+        _disturb(server, crew, came, chance, kills=kills, seconds=seconds)
+        for wisher in wishers:
+            wisher.join(seconds + 60)
+        crew.wake(everyone=True)
+        _drain(url, server, came)
+    finally:
+        crew.stop()
+        for wisher in wishers:
+            wisher.kill()
+    acknowledged = {name: upto for path in told for name, upto in json.loads(path.read_text()).items()}
+    judge(server, url, acknowledged, came)
+    return came
+
+
+def _disturb(server: PostgresServer, crew: Crew, came: Chaos, chance: Random, *, kills: int, seconds: float) -> None:
+    began = time.monotonic()
+    crash_at = [kills // 3, 2 * kills // 3]
+    while came.kills < kills:
+        crew.kill()
+        came.kills += 1
+        if came.kills % 3 == 0:
+            crew.pause()
+            came.pauses += 1
+        if came.kills % 10 == 0:
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure' "
+                "ORDER BY random() LIMIT 3"
+            )
+            came.disconnections += 3
+        if came.kills in crash_at:
+            server.kill()
+            server.resume()
+            came.crashes += 1
+        crew.wake()
+        due = began + seconds * came.kills / kills * chance.uniform(0.98, 1.0)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _drain(url: str, server: PostgresServer, came: Chaos, patience: float = 60.0) -> None:
+    """Wait until all is done; what is dead by then because its workers were killed too often is revived."""
+    began = time.monotonic()
+    while time.monotonic() < began + patience:
+        [(waiting,)] = server.execute("SELECT count(*) FROM perdure.work WHERE want > done", url=url)
+        if not waiting:
+            break
+        came.dead += anyio.run(_revived, url)
+        time.sleep(0.1)
+    came.drained_seconds = time.monotonic() - began
+
+
+async def _revived(url: str) -> int:
+    db = Database(url, connections=1)
+    queue = PostgresWorkQueue(db)
+    dead = await queue.dead()
+    for claim, _ in dead:
+        await queue.revive(claim.tenant, claim.session, claim.kind)
+    await db.close()
+    return len(dead)
+
+
+def judge(server: PostgresServer, url: str, acknowledged: dict[str, int], came: Chaos) -> None:
+    """Ranges of a session have to join, in the order in which they were committed, up to what was acknowledged."""
+    effects: dict[str, list[tuple[int, int, int]]] = {session: [] for session in acknowledged}
+    for session, start, until, fence in server.execute(
+        "SELECT session, start, until, fence FROM public.effects ORDER BY session, fence", url=url
+    ):
+        effects[session].append((start, until, fence))
+        came.commits += 1
+    for session, ranges in effects.items():
+        came.lost += [f"{session}: {one[1]}..{two[0]}" for one, two in pairwise(ranges) if two[0] > one[1]]
+        came.overlaps += [f"{session}: {one} {two}" for one, two in pairwise(ranges) if two[0] < one[1]]
+        came.twice += [f"{session}: {one}" for one in sorted({r[:2] for r in ranges if _times(ranges, r) > 1})]
+        if not ranges or ranges[0][0] != 0 or ranges[-1][1] < acknowledged[session]:
+            came.lost.append(f"{session}: {acknowledged[session]} acknowledged, {ranges[-1:]} done")
+    came.zombies = [f"{session}: fence {fence}" for session, fence in server.execute(_ZOMBIES, url=url)]
+    came.left = [
+        str(row) for row in server.execute("SELECT session, done, want FROM perdure.work WHERE want > done", url=url)
+    ]
+    [(came.refused,)] = server.execute("SELECT count(*) FROM public.refused", url=url)
+
+
+def _times(ranges: Iterable[tuple[int, int, int]], one: tuple[int, int, int]) -> int:
+    return sum(1 for other in ranges if other[:2] == one[:2])
+
+
+# --- how much it takes
+
+
+def _finish_many(url: str, connections: int, each: int) -> None:
+    """Claim ten at a time and finish them, on so many connections, until so many are done on each."""
+
+    async def one(queue: PostgresWorkQueue) -> None:
+        done = 0
+        while done < each:
+            claims = await queue.claim("bench", limit=min(10, each - done), seconds=60.0)
+            for claim in claims:
+                async with queue.finishing(claim):
+                    pass
+            done += len(claims)
+
+    async def main() -> None:
+        db = Database(url, connections=connections)
+        async with anyio.create_task_group() as workers:
+            for _ in range(connections):
+                workers.start_soon(one, PostgresWorkQueue(db))
+        await db.close()
+
+    anyio.run(main)
+
+
+def jobs_per_second(server: PostgresServer, *, connections: int = 8, each: int = 500) -> float:
+    """Pieces of work that are claimed and finished, of as many sessions, by one process."""
+    url = server.database("jobs")
+    anyio.run(migrate, url)
+    server.execute("INSERT INTO perdure.tenants (name) VALUES ('bench')", url=url)
+    server.execute(
+        "INSERT INTO perdure.work (tenant, session, kind, want) "
+        "SELECT t.id, 's' || n, 'notes', 1 FROM perdure.tenants t, generate_series(1, %s) n",
+        (connections * each,),
+        url=url,
+    )
+    server.execute("ANALYZE perdure.work", url=url)
+    began = time.monotonic()
+    _finish_many(url, connections, each)
+    return connections * each / (time.monotonic() - began)
+
+
+# --- the command
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--enqueues", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=150)
+    parser.add_argument("--seconds", type=float, default=45.0, help="about how long the accidents go on")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--folder", type=Path, help="where the server keeps its data; else on a disk in memory")
+    args = parser.parse_args()
+    if (reason := why_there_is_no_server()) is not None:
+        print(f"no chaos: {reason}", file=sys.stderr)
+        return 2
+    _PROCESSES.set_forkserver_preload(["perdure.adapters.postgres.work", "perdure.wiring.worker"])
+    if args.folder is not None:
+        args.folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="perdure-chaos-") as folder,
+        PostgresServer.start(args.folder, is_durable=True, settings=SETTINGS) as server,
+    ):
+        came = run(server, Path(folder), enqueues=args.enqueues, kills=args.kills, seconds=args.seconds, seed=args.seed)
+        for line in report(came, args.seed):
+            print(line)
+        jobs = jobs_per_second(server)
+        print(f"jobs/s, claimed and finished on 8 connections: {jobs:,.0f} (goal {GOAL_JOBS:,})")
+    return 1 if came.wrong else 0
+
+
+def report(came: Chaos, seed: int) -> Iterator[str]:
+    """The counts, and the first of what is wrong."""
+    yield (
+        f"done to them: {came.kills} workers killed, {came.pauses} paused beyond their lease, "
+        f"{came.disconnections} connections broken, {came.crashes} crashes of the server (seed {seed})"
+    )
+    yield (
+        f"{came.enqueues:,} enqueues became {came.commits:,} commits; {came.refused} late commits refused; "
+        f"{came.dead} revived; drained in {came.drained_seconds:.1f} s"
+    )
+    for what, found in (
+        ("lost", came.lost),
+        ("twice in effect", came.twice),
+        ("overlapping ranges", came.overlaps),
+        ("commits of a paused owner", came.zombies),
+        ("left undone", came.left),
+    ):
+        yield f"{what}: {len(found)}{'  ' + '; '.join(found[:3]) if found else ''}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
