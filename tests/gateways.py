@@ -22,6 +22,7 @@ from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import WIRES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.serving import uvicorn_config
+from perdure.ports.home import Store
 from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules
 
@@ -104,11 +105,17 @@ async def fake(upstream: FakeUpstream | None = None, **more: Any) -> AsyncIterat
 
 @asynccontextmanager
 async def serving(
-    home: Path, server: FakeServer, *, environ: dict[str, str] | None = None, config: Config | None = None, **table: Any
+    home: Path,
+    server: FakeServer,
+    *,
+    environ: dict[str, str] | None = None,
+    config: Config | None = None,
+    store: Store | None = None,
+    **table: Any,
 ) -> AsyncIterator[Running]:
     """The gateway over a real socket, as uvicorn runs it."""
     sink = Noted()
-    gateway = Gateway(config or config_of(home, server.url, **table), environ or {}, sink=sink)
+    gateway = Gateway(config or config_of(home, server.url, **table), environ or {}, sink=sink, store=store)
     running = uvicorn.Server(uvicorn_config(GatewayApp(gateway), "127.0.0.1", 0, 5))
     task = asyncio.create_task(running.serve())
     while not running.started:

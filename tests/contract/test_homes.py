@@ -14,6 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
+from perdure.adapters.journal import FileStore
+from perdure.adapters.journal.memory_home import MemoryHomes
 from perdure.adapters.journal.store import SessionStore
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
 from perdure.ports.home import Home, Store
@@ -25,7 +27,7 @@ from perdure.transcript.records import Compacted, Noted, Record, Titled, Undone
 
 pytestmark = pytest.mark.contract
 
-STORES = ("postgres",)
+STORES = ("files", "memory", "postgres")
 PROJECT = "/srv/project"
 
 
@@ -49,6 +51,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def place(kind: str, request: pytest.FixtureRequest) -> Iterator[Place]:
+    if kind == "files":
+        folder = request.getfixturevalue("tmp_path")
+        yield Place(kind, lambda **_: FileStore(folder))
+        return
+    if kind == "memory":
+        shared = MemoryHomes(waits=0.5)
+        yield Place(kind, lambda **_: shared)
+        return
     from perdure.adapters.postgres.store import PostgresStore
 
     url = request.getfixturevalue("postgres")

@@ -160,7 +160,7 @@ class GatewayExchange:
         finally:
             self._told(turn)
             if turn is not None:
-                turn.end()
+                await turn.end()
 
     def _told(self, turn: GatewayTurn | None) -> None:
         """What was done, for the access log, and what it cost where the upstream didn't say (GW-9)."""

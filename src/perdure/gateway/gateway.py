@@ -91,8 +91,10 @@ class ActiveConfig:
 class Gateway:
     """Everything that outlives a request."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
-        self.store: Store = FileStore(config.home)
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None, store: Store | None = None
+    ) -> None:
+        self.store = store or FileStore(config.home)
         self.metrics = Metrics()
         self.client = UpstreamClient()
         self.jobs = TaskJobs()
@@ -310,8 +312,11 @@ class Gateway:
                 for held in list(sessions.open.values()):
                     try:
                         await held.journal.sync()
+                        if held.users and not held.journal.is_lost:
+                            await held.journal.hold()
                     except JournalError:
                         self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
+                    await sessions.rest(held)
 
     async def _save_usage(self) -> None:
         while True:
@@ -357,6 +362,7 @@ class Gateway:
         for sessions in self._sessions.values():
             await sessions.close()
         await self.usage.save(self.clock.now())
+        await self.store.close()
         await _close_models(self.active)
         await self.client.close()
         await anyio.to_thread.run_sync(self._files.close)

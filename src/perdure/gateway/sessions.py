@@ -18,16 +18,16 @@ from perdure.context.models import CacheTtl
 from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
-from perdure.errors import JournalError, PerdureError, SessionNotFound
+from perdure.errors import JournalError, JournalLost, PerdureError, SessionNotFound
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.conversations import CONVERSATIONS, Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.gateway.stored import DELETED, StoredResponse, stored_response
-from perdure.ports.home import Home, KnownLink
-from perdure.ports.session import Journal, Receipt
+from perdure.ports.home import Home, KnownLink, StoredJournal
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import Receipt
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.history import ASKED, CLIENT, NAMED, RECALLED, HistoryPosition, chain
 from perdure.transcript.messages import Message, call_id_as_said
@@ -64,15 +64,20 @@ def _is_ours(record: Record) -> bool:
 
 
 class LateSyncJournal:
-    """`ports.Journal` over one that doesn't sync by itself; `commit` does, when there is reason to."""
+    """`ports.Journal` over one that doesn't sync by itself; `commit` does, when there is reason to.
 
-    def __init__(self, journal: Journal, *, is_durable: bool) -> None:
+    `is_lost`: what stands there isn't what is known here any more, so nothing can be written before it is opened again.
+    """
+
+    def __init__(self, journal: StoredJournal, *, is_durable: bool) -> None:
         self._journal, self._is_durable = journal, is_durable
+        self.is_lost = False
         self.is_behind = self._is_owed = False  # something isn't durable yet; something has to be before it is sent
         self.has_edits = False  # the view shows something else than what was said
 
     async def append(self, records: tuple[Record, ...]) -> Receipt:
-        receipt = await self._journal.append(records)
+        with self._noticing_loss():
+            receipt = await self._journal.append(records)
         self.is_behind = True
         self.has_edits = self.has_edits or any(isinstance(r, Edit | Compacted) or _is_ours(r) for r in records)
         self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
@@ -98,10 +103,30 @@ class LateSyncJournal:
         if is_due and self._is_durable:
             self.is_behind = self._is_owed = False
             try:
-                await self._journal.sync()
+                with self._noticing_loss():
+                    await self._journal.sync()
             except BaseException:
                 self.is_behind = self._is_owed = True
                 raise
+
+    async def hold(self) -> bool:
+        """Say that a request is under way; False where the session has to be opened again. Raises `JournalError`."""
+        with suppress(JournalLost), self._noticing_loss():
+            await self._journal.hold()
+        return not self.is_lost
+
+    async def release(self) -> bool:
+        """Say that none is; whether another process may go on with the session now. Raises `JournalError`."""
+        with self._noticing_loss():
+            return await self._journal.release()
+
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except JournalLost:
+            self.is_lost = True
+            raise
 
 
 class AnswerTraces(NamedTuple):
@@ -196,8 +221,9 @@ class TenantSessions:
                 held.users += 1
             finally:
                 self._entering -= 1
-            with _used(held):
-                async with held.lock:
+            async with self._used(held), held.lock:
+                forked = None
+                if await held.journal.hold():
                     if await self._stands(held, links):
                         yield held
                         return
@@ -207,11 +233,13 @@ class TenantSessions:
                         return
                     forked = await self._forked(held, links, known, route)
                     forked.users += 1
-            with _used(forked):
-                async with forked.lock:
-                    if forked.head.is_on(links):
-                        yield forked
-                        return
+            if forked is None:  # another process went on with it: it is looked for again
+                await self.let_go(held)
+                continue
+            async with self._used(forked), forked.lock:
+                if forked.head.is_on(links):
+                    yield forked
+                    return
         raise JournalError("the session kept changing while it was looked for")
 
     async def place(self, continues: str, *, even_deleted: bool = False) -> HistoryPosition | None:
@@ -409,6 +437,30 @@ class TenantSessions:
         sink.metrics.forks.inc()
         return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))
 
+    @asynccontextmanager
+    async def _used(self, held: CachedSession) -> AsyncIterator[None]:
+        """While a request uses a session, which it counted itself in for already, nobody lets go of it."""
+        try:
+            yield
+        finally:
+            held.used, held.size = time.monotonic(), held.tokens
+            await self.left(held)
+
+    async def left(self, held: CachedSession) -> None:
+        """A request that used a session is over. Between two of them another process may go on with it (SCL-3)."""
+        held.users -= 1
+        with anyio.CancelScope(shield=True):
+            await self.rest(held)
+
+    async def rest(self, held: CachedSession) -> None:
+        """Where nobody uses a session, let another process have it; what the index was told of it goes with it.
+
+        A failure is nobody's here: the next append says it, or the lease ends by itself.
+        """
+        with suppress(JournalError):
+            if not held.users and await held.journal.release():
+                await self.flush()
+
     def moved(self, held: CachedSession, head: HistoryPosition) -> None:
         """The head of a session is somewhere else now."""
         if self._heads.get(held.head.link) is held:
@@ -514,16 +566,6 @@ def records_until(placed: Sequence[Placed], end: int) -> list[Placed]:
 def _last_answer(held: CachedSession) -> Message:
     answers = (item.message for item in reversed(held.session.view.items) if item.message.role == "assistant")
     return next(answers, Message.of("assistant", ()))
-
-
-@contextmanager
-def _used(held: CachedSession) -> Iterator[None]:
-    """While a request uses a session, which it counted itself in for already, nobody lets go of it."""
-    try:
-        yield
-    finally:
-        held.users -= 1
-        held.used, held.size = time.monotonic(), held.tokens
 
 
 def is_shaped(session: LiveSession) -> bool:

@@ -161,9 +161,9 @@ class GatewayTurn:
     def _own_fits(self) -> bool:
         return self.tokens + self.spared_tokens <= self.held.session.limits.usable
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """The request is over, however it ended."""
-        self.held.users -= 1
+        await self.who.sessions.left(self.held)
 
 
 class TurnMaker:

@@ -28,6 +28,12 @@ class MemoryJournal:
         self._end = len(encode_header(header)) if encode else 1
         self._is_closed = False
 
+    def copy(self) -> MemoryJournal:
+        """One that says the same so far, and goes on by itself."""
+        made = MemoryJournal(self._header, encode=self._encode)
+        made._placed, made._seq, made._end = list(self._placed), self._seq, self._end
+        return made
+
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         if self._is_closed:
             raise JournalError("the journal is closed")
@@ -77,7 +83,9 @@ class MemoryBlobs:
         try:
             return self._contents[blob]
         except KeyError:
-            raise JournalError(f"there is no blob {blob[:80]!r}") from None
+            is_one = len(blob) == 64 and all(digit in "0123456789abcdef" for digit in blob)
+            why = f"there is no blob {blob}" if is_one else f"not the id of a blob (64 hex digits): {blob[:80]!r}"
+            raise JournalError(why) from None
 
 
 class MemoryNotes:

@@ -466,7 +466,7 @@ class StoreArchive:
         )
         if best is None:
             unreadable: list[Path] = []
-            candidates, texts = _weighed(terms, _read(journals, self.disk, unreadable), self.since)
+            candidates, texts = weighed(terms, _read(journals, self.disk, unreadable), self.since)
             note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
             best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit for c, score in best if (hit := self._hit(c, score, terms)) is not None), note)
@@ -501,10 +501,10 @@ class StoreArchive:
         piece = _piece_at(place, self.disk)
         if piece is None:
             return None
-        return _hit_of(candidate, score, piece.text, terms)
+        return hit_of(candidate, score, piece.text, terms)
 
 
-def _hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[QueryTerm]) -> Hit:
+def hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[QueryTerm]) -> Hit:
     place, spot = candidate.places[0], best_spot(text, terms)
     return Hit(
         id=place.recall_id,
@@ -576,9 +576,9 @@ class JournalArchive:
         if not terms:
             return Found((), "the query holds no words")
         about = (loaded.header.session, loaded.header.session, loaded.header.project or "")
-        candidates, texts = _weighed(terms, [(about, loaded.records)])
+        candidates, texts = weighed(terms, [(about, loaded.records)])
         best = ranked(candidates, terms, texts.__getitem__)[:limit]
-        return Found(tuple(_hit_of(c, score, texts[c.text], terms) for c, score in best))
+        return Found(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         loaded = await self.journal.load(whole=True)
@@ -607,7 +607,7 @@ def _read(journals: Iterable[Path], disk: Disk, unreadable: list[Path]) -> Itera
         yield (str(journal.parent), scan.header.session, scan.header.project or ""), scan.placed
 
 
-def _weighed(
+def weighed(
     terms: Sequence[QueryTerm], journals: Iterable[tuple[_About, Sequence[Placed]]], since: float | None = None
 ) -> tuple[list[SearchCandidate], dict[int, str]]:
     """The candidates of whole journals, without an index, and their texts."""

@@ -1,0 +1,136 @@
+"""Several gateways over one store: a session goes on in any of them, and has one owner at a time (SCL-3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateways import Running, fake, in_loop, serving, upstream
+
+from perdure.adapters.journal.memory_home import MemoryHome, MemoryHomes
+from perdure.testing.server import FakeServer
+from perdure.transcript.messages import Message
+from perdure.transcript.texts import texts_of
+
+pytestmark = pytest.mark.e2e
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, server: FakeServer, store: MemoryHomes) -> AsyncIterator[tuple[Running, Running]]:
+    async with serving(tmp_path, server, store=store) as one, serving(tmp_path, server, store=store) as other:
+        yield one, other
+
+
+class Talk:
+    """A client that says its whole history to whichever gateway is asked."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    async def say(self, at: Running, text: str) -> str:
+        self.messages.append({"role": "user", "content": text})
+        answer = await at.claude(max_retries=0).messages.create(
+            model="fake-model", max_tokens=50, messages=self.messages
+        )
+        said = str(answer.content[0].text)  # type: ignore[union-attr]
+        self.messages.append({"role": "assistant", "content": said})
+        return said
+
+
+async def home_of(store: MemoryHomes) -> MemoryHome:
+    (tenant,) = await store.tenants()
+    return store.home(tenant)
+
+
+async def words_in(store: MemoryHomes) -> list[str]:
+    """What was said in the only session."""
+    home = await home_of(store)
+    (info,) = await home.sessions()
+    records = [placed.record for placed in (await home.load(info.id)).records]
+    return ["".join(texts_of(one.blocks)) for one in records if isinstance(one, Message)]
+
+
+def forks(*gateways: Running) -> float:
+    return sum(at.metric("perdure_forks_total") for at in gateways)
+
+
+@in_loop
+async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path) -> None:
+    """SCL-3: each request may come to another one; nothing is lost, said twice or forked."""
+    store, said = MemoryHomes(waits=2.0), [f"answer {n}" for n in range(6)]
+    async with fake(upstream(*said)) as server, two(tmp_path, server, store) as (one, other):
+        talk, expected = Talk(), list[str]()
+        for n, at in enumerate((one, other, one, one, other, one)):
+            assert await talk.say(at, f"question {n}") == said[n]
+            expected += [f"question {n}", said[n]]
+        assert await words_in(store) == expected
+        assert forks(one, other) == 0 and not server.upstream.statistics.violations
+        for at in (one, other):
+            assert len(at.held) <= 1 and at.metric("perdure_passed_total", reason="journal") == 0
+
+
+@in_loop
+async def test_a_session_is_nobody_elses_while_a_request_is_under_way(tmp_path: Path) -> None:
+    """SCL-3: however long its model takes; the other gateway passes what it is asked through as it came."""
+    now, store = [1_000.0], MemoryHomes(clock=lambda: now[0], lease_seconds=3.0)
+    async with fake(upstream("first", "slow", "beside")) as server, two(tmp_path, server, store) as (one, other):
+        talk = Talk()
+        await talk.say(one, "hello")
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        asked = one.gateway.client.send
+
+        async def held_up(*given: Any, **named: Any) -> Any:
+            begun.set()
+            await go_on.wait()
+            return await asked(*given, **named)
+
+        one.gateway.client.send = held_up  # type: ignore[method-assign]
+        slow = asyncio.create_task(talk.say(one, "and on"))
+        await begun.wait()
+        for _ in range(4):  # longer than a lease, by the store's clock
+            await asyncio.sleep(1.1)
+            now[0] += 2.0
+        branch = Talk()
+        branch.messages = talk.messages[:-1]
+        await branch.say(other, "meanwhile")
+        assert other.metric("perdure_passed_total", reason="journal") == 1
+        go_on.set()
+        await slow
+        assert one.metric("perdure_unrecorded_total", reason="journal") == 0
+        assert (await words_in(store))[:3] == ["hello", "first", "and on"]
+
+
+@in_loop
+async def test_an_owner_that_was_paused_writes_nothing_more_and_opens_the_session_again(tmp_path: Path) -> None:
+    """SCL-3: its answer reaches the client, who says it again; what the new owner wrote stands."""
+    now, store = [1_000.0], MemoryHomes(clock=lambda: now[0])
+    async with fake(upstream("first", "second", "third")) as server, serving(tmp_path, server, store=store) as at:
+        talk = Talk()
+        await talk.say(at, "hello")
+        (held,) = at.held
+        asked = at.gateway.client.send
+
+        async def paused(*given: Any, **named: Any) -> Any:
+            now[0] += 1_000.0
+            home = await home_of(store)
+            thief = await home.open(held.id)
+            await thief.journal.append((Message.of("user", "from elsewhere", note="thief"),))
+            await thief.journal.close()
+            return await asked(*given, **named)
+
+        at.gateway.client.send = paused  # type: ignore[method-assign]
+        assert await talk.say(at, "and on") == "second"
+        at.gateway.client.send = asked  # type: ignore[method-assign]
+        assert held.journal.is_lost
+        assert await words_in(store) == ["hello", "first", "from elsewhere"]
+        assert await talk.say(at, "further") == "third"
+        assert (await words_in(store))[3:] == ["and on", "second", "further", "third"]
+        (again,) = at.held
+        assert again.session is not held.session and not again.journal.is_lost
+        async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
+            assert answer.status == 200
