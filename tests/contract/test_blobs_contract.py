@@ -1,11 +1,11 @@
-"""What every `ports.Blobs` does, and what the one in files does besides (RCL-2, ENG-4)."""
+"""What every `ports.Blobs` does, and what the one in files does besides (RCL-2, ENG-4, SCL-1)."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,20 +15,27 @@ from perdure.adapters.journal import FileBlobs
 from perdure.adapters.journal.in_memory import MemoryBlobs
 from perdure.errors import JournalError
 from perdure.ports.session import Blobs
+from perdure.testing.s3 import FakeS3
 from perdure.transcript.messages import BlobId
 
 pytestmark = pytest.mark.contract
 
 CONTENTS = (b"", b"x", b"same line\n" * 10_000, random.Random(1).randbytes(50_000), "grüße\u2028".encode())
-KINDS: dict[str, Callable[[Path], Blobs]] = {
-    "memory": lambda _: MemoryBlobs(),
-    "files": lambda path: FileBlobs(path / "blobs"),
-}
 
 
-@pytest.fixture(params=sorted(KINDS))
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    return KINDS[request.param](tmp_path)
+@pytest.fixture(params=["files", "memory", "object store"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
+    match request.param:
+        case "files":
+            yield FileBlobs(tmp_path / "blobs")
+        case "memory":
+            yield MemoryBlobs()
+        case _:
+            pytest.importorskip("obstore", reason="the package of the extra `s3` isn't installed")
+            from perdure.adapters.object_store import Bucket
+
+            with FakeS3() as s3:
+                yield Bucket.at("s3://blobs/some/prefix", s3.environment).blobs("a tenant", "a session")
 
 
 def put(blobs: Blobs, *contents: bytes) -> tuple[BlobId, ...]:

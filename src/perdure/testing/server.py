@@ -273,7 +273,7 @@ class FakeServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            while (request := await _read(reader)) is not None:
+            while (request := await read_request(reader, writer)) is not None:
                 if self.keeps_requests:
                     self.received.append(request)
                 if not await self._answer(request, writer):
@@ -431,8 +431,8 @@ class FakeServer:
         return _json(entry if name else {"object": "list", "data": [entry], "has_more": False})
 
 
-async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
-    """The next request of a connection; None when there is none."""
+async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ReceivedRequest | None:
+    """The next request of a connection; None when there is none. A client that waits to be told to go on is told."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -442,6 +442,8 @@ async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     headers = {
         name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name
     }
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     body = await reader.readexactly(int(headers.get("content-length") or 0))
     path, _, query = target.partition("?")
     return ReceivedRequest(method, path, headers, body, query)
