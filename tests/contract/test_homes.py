@@ -13,17 +13,19 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from perdure.adapters.journal import FileStore
 from perdure.adapters.journal.memory_home import MemoryHomes
 from perdure.adapters.journal.store import SessionStore
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
-from perdure.ports.home import Home, Store
+from perdure.ports.home import Home, KnownLink, Store
 from perdure.ports.session import LoadedJournal
 from perdure.transcript.blocks import text_block
 from perdure.transcript.codec import encode_header, encode_line
+from perdure.transcript.history import CLIENT, NAMED, HistoryPosition
 from perdure.transcript.messages import BlobId, Message, MessageId, content_of
-from perdure.transcript.records import Compacted, Noted, Record, Titled, Undone
+from perdure.transcript.records import Compacted, Cursor, Noted, Record, Titled, Undone
 
 pytestmark = pytest.mark.contract
 
@@ -689,5 +691,110 @@ def test_nothing_is_made_before_something_is_kept(place: Place) -> None:
         assert not list(await home.sessions()) and await home.documents("d").forget(1e12) == 0
         assert name not in await store.tenants()
         assert 0 <= await store.probe() < 60
+
+    run(place, body)
+
+
+# --- links and calibrations -------------------------------------------------------------------------------------------
+
+
+def test_links_find_the_session_that_knows_the_longest_beginning(place: Place) -> None:
+    """GW-4: the session that was there first keeps a link; what was forgotten isn't found."""
+
+    async def body() -> None:
+        tenant = new_name()
+        links, other = place.store().home(tenant).links, place.store().home(tenant).links
+        keys = [bytes([n]) * 32 for n in range(6)]
+        assert await links.longest(keys) is None and await links.longest([]) is None
+        links.enter([KnownLink(keys[0], "s1", 1), KnownLink(keys[1], "s1", 2), KnownLink(keys[1], "s2", 2)])
+        links.enter([KnownLink(keys[2], "s2", 3)])
+        assert await links.longest(keys[:2]) == ("s1", 2)
+        assert await links.longest([keys[5], *keys[:3]]) == ("s2", 3)
+        await links.flush()
+        assert await other.longest(keys) == ("s2", 3)
+        await links.forget("s2")
+        assert await links.longest(keys) == ("s1", 2)
+        await links.close()
+        await other.close()
+
+    run(place, body)
+
+
+def test_links_find_where_an_answer_ended(place: Place) -> None:
+    """GW-6: by the id of the answer, or of an item of it, whatever is in it; as long as its session is known."""
+
+    async def body(home: Home) -> None:
+        links, odd = home.links, "resp_é\ud800"
+        one, two = KnownLink(b"1" * 32, "s1", 2, "resp_1"), KnownLink(b"2" * 32, "s1", 4, odd)
+        links.enter([one, one._replace(answer="item_1"), two])
+        assert await links.of_answer("resp_1") == one and await links.of_answer(odd) == two
+        assert await links.of_answer("item_1") == one._replace(answer="item_1")
+        assert await links.of_answer("resp_2") is None and await links.of_answer("") is None
+        links.enter([two._replace(answer="resp_1")])
+        assert await links.of_answer("resp_1") == two._replace(answer="resp_1")
+        await links.forget("s1")
+        assert await links.of_answer("resp_1") is None
+        await links.close()
+
+    in_home(place, body)
+
+
+def test_links_know_the_sessions_of_a_name(place: Place) -> None:
+    """GW-4: newest first; a session has one name at a time."""
+
+    async def body(home: Home) -> None:
+        links = home.links
+        links.name("s1", "mine")
+        await links.flush()
+        await anyio.sleep(1.1 if place.kind == "files" else 0.01)
+        links.name("s2", "mine")
+        assert await links.named("mine") == ["s2", "s1"] and await links.named("") == []
+        links.name("s2", "other\ud800")
+        assert await links.named("mine") == ["s1"] and await links.named("other\ud800") == ["s2"]
+        links.name("s2", "")
+        assert await links.named("other\ud800") == []
+        await links.close()
+
+    in_home(place, body)
+
+
+def test_links_are_those_of_the_journals(place: Place) -> None:
+    """GW-4, SCL-3: what a session appended is found by another process, also when nobody entered it."""
+    if place.kind == "memory":
+        pytest.skip("what is in memory ends with the process that enters it")
+
+    async def body() -> None:
+        tenant = new_name()
+        first, second = place.store().home(tenant), place.store().home(tenant)
+        made = await first.create("s1", project=str(getattr(first, "path", PROJECT)), created=1.0)
+        answer = replace(said("a", role="assistant"), response_id="resp_1")
+        position = HistoryPosition(2, b"l" * 32, answer.id)
+        named = Cursor(name=NAMED, message=answer.id, digest="mine")
+        await made.journal.append((answer, position.cursor(CLIENT), named))
+        await made.journal.close()
+        assert await second.links.longest([position.link]) == ("s1", position.count)
+        assert await second.links.of_answer("resp_1") == KnownLink(position.link, "s1", position.count, "resp_1")
+        assert await second.links.named("mine") == ["s1"]
+        await second.links.close()
+
+    run(place, body)
+
+
+def test_calibrations_are_learned_and_remembered(place: Place) -> None:
+    """TOK-4: by the sessions that are opened later, also elsewhere."""
+
+    async def body() -> None:
+        tenant = new_name()
+        store = place.store()
+        made = await begun(store.home(tenant), "s1")
+        assert store.home(tenant).calibrations.ratio("m") is None
+        store.home(tenant).calibrations.learn("m", 1.25)
+        assert store.home(tenant).calibrations.ratio("m") == 1.25
+        await made.journal.close()
+        await store.close()
+        other = place.store().home(tenant)
+        opened = await other.open("s1")
+        assert other.calibrations.ratio("m") == 1.25 and other.calibrations.ratio("other") is None
+        await opened.journal.close()
 
     run(place, body)

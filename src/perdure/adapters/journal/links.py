@@ -22,7 +22,7 @@ from perdure.errors import PerdureError
 from perdure.ports.home import KnownLink
 from perdure.transcript.history import CLIENT, NAMED, RECALLED, HistoryPosition
 from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.records import Cursor
+from perdure.transcript.records import Cursor, Record
 from perdure.transcript.response_items import named_items
 
 _LOG = logging.getLogger("perdure.gateway")
@@ -73,8 +73,8 @@ class FileLinks:
     async def of_answer(self, answer: str) -> KnownLink | None:
         """Where an answer ended, or an item of one, by its id."""
         asked = "SELECT link, session, count, id FROM answers JOIN links USING (link, count) WHERE id = ?"
-        rows = await self._aside(lambda: self._ask(asked, (answer,)))
-        return KnownLink(*rows[0]) if rows else None
+        rows = await self._aside(lambda: self._ask(asked, (_storable(answer),)))
+        return KnownLink(*rows[0])._replace(answer=answer) if rows else None
 
     def enter(self, rows: Iterable[KnownLink]) -> None:
         """Enter links of sessions. The one that was there first keeps a link that several share."""
@@ -196,7 +196,14 @@ def _enter(db: sqlite3.Connection, rows: Iterable[KnownLink]) -> None:
     for row in rows:
         db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", row[:3])
         if row.answer:
-            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (row.answer, row.link, row.messages))
+            db.execute(
+                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (_storable(row.answer), row.link, row.messages)
+            )
+
+
+def _storable(answer: str) -> str:
+    """An id that a client may have made up, as SQLite takes it."""
+    return answer.encode("utf-8", "backslashreplace").decode()
 
 
 def links_at(home: Path, *, since: float = 0.0) -> Iterator[KnownLink]:
@@ -211,18 +218,33 @@ def links_at(home: Path, *, since: float = 0.0) -> Iterator[KnownLink]:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
-        name, answers = "", dict[MessageId, tuple[str, ...]]()
-        for placed in scan.placed:
-            record = placed.record
-            if isinstance(record, Message) and (record.model is not None or record.note == RECALLED):
-                answers[record.id] = (record.response_id or "", *named_items(record))
-            elif (place := HistoryPosition.of(record, CLIENT)) is not None:
-                for identity in answers.get(place.message, ("",)):
-                    yield KnownLink(place.link, directory.name, place.count, identity)
-            elif isinstance(record, Cursor) and record.name == NAMED:
-                name = record.digest or ""
+        records = [placed.record for placed in scan.placed]
+        yield from links_in(records, directory.name, {})
+        name = name_in(records)
         if name:
             yield KnownLink(_name_link(name, directory.name), directory.name, int(written))
+
+
+def links_in(records: Iterable[Record], session: str, answers: dict[MessageId, tuple[str, ...]]) -> Iterator[KnownLink]:
+    """The links that records of a session make known, in their order.
+
+    `answers` are the ids that its messages had in answers: those of before are looked up in it, and it gains the new.
+    """
+    for record in records:
+        if isinstance(record, Message) and (record.model is not None or record.note == RECALLED):
+            answers[record.id] = (record.response_id or "", *named_items(record))
+        elif (place := HistoryPosition.of(record, CLIENT)) is not None:
+            for identity in answers.get(place.message, ("",)):
+                yield KnownLink(place.link, session, place.count, identity)
+
+
+def name_in(records: Iterable[Record]) -> str | None:
+    """The last name that records give their session: empty where it lost it, None where they don't say."""
+    name = None
+    for record in records:
+        if isinstance(record, Cursor) and record.name == NAMED:
+            name = record.digest or ""
+    return name
 
 
 def _name_link(name: str, session: str) -> bytes:

@@ -22,6 +22,7 @@ from psycopg.rows import TupleRow
 
 from perdure.adapters.postgres.schema import SERVING, check_version, one_line_of
 from perdure.errors import JournalError
+from perdure.text.cleaning import is_utf8
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Values = Sequence[Any] | Mapping[str, Any] | None
@@ -190,3 +191,8 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and (
         cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
     )
+
+
+def is_sayable(text: str) -> bool:
+    """Whether PostgreSQL can be told this text."""
+    return is_utf8(text) and "\0" not in text

@@ -19,6 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.journal import LARGE_BYTES, PendingAppend, encoding_weight, repair_of, sealed_line
+from perdure.adapters.journal.links import links_in, name_in
 from perdure.adapters.journal.reading import (
     JournalDamage,
     JournalLine,
@@ -30,16 +31,22 @@ from perdure.adapters.journal.reading import (
 )
 from perdure.adapters.journal.store import ListingFacts
 from perdure.adapters.postgres.database import Database, is_lost
+from perdure.adapters.postgres.links import key_of
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionNotFound
 from perdure.ports.home import Durability
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
 from perdure.transcript.codec import decode_line
+from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Header, Record, Repaired
 
+_MOST_ANSWERS: Final = 16  # messages whose ids in answers are kept until it is known where the answers ended
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024  # of lines that `durability="process"` keeps in memory
-APPEND: Final = b"SELECT perdure.append(%s, %s, %s, %s, %s, %b::bytea[], %s::bigint[], %s, %s, %s, %s, %s, %b)"
+APPEND: Final = (
+    b"SELECT perdure.append(%s, %s, %s, %s, %s, %b::bytea[], %s::bigint[], %s, %s, %s, %s, %s, %b, "
+    b"%b::bytea[], %s::bigint[], %b::bytea[], %b)"
+)
 LET_GO: Final = (
     "UPDATE perdure.sessions SET owner = '', lease_until = '-infinity' WHERE tenant = %s AND number = %s AND fence = %s"
 )
@@ -116,6 +123,7 @@ class PostgresJournal:
         self._stored_seq, self._stored_end = head.seq, head.size  # as it stands in the database
         self._waiting: list[JournalRow] = []  # acknowledged under `durability="process"`, and not stored yet
         self._is_unsure = False  # whether a lost append may be there all the same
+        self._answers: dict[MessageId, tuple[str, ...]] = {}  # the ids in answers of messages that were stored last
         self._repairs: tuple[Repaired, ...] = ()
         self._queue: list[PendingAppend] = []
         self._turn = anyio.Lock()
@@ -356,6 +364,7 @@ class PostgresJournal:
                 owner=self._head.owner,
                 lease_seconds=self._lease_seconds,
                 about=None if about == self._about else about,
+                answers=self._answers,
             )
             try:
                 async with self._db.connection() as connection:
@@ -374,6 +383,7 @@ class PostgresJournal:
         self._held_until = time.monotonic() + self._lease_seconds / 2
         self._is_unsure = False
         self._about = about
+        self._answers = dict(list(self._answers.items())[-_MOST_ANSWERS:])
         self._stored_seq += len(lines)
         self._stored_end += sum(len(line.data) for line in lines)
 
@@ -409,12 +419,18 @@ def append_values(
     owner: str,
     lease_seconds: float,
     about: bytes | None,
+    answers: dict[MessageId, tuple[str, ...]],
 ) -> tuple[Any, ...]:
-    """What `APPEND` is given."""
+    """What `APPEND` is given. `answers`: as for `links_in`."""
     found = _facts(lines)
+    records = [record for line in lines for record in line.records]
+    links, name = list(links_in(records, "", answers)), name_in(records)
+    entered = ([one.link for one in links], [one.messages for one in links], [key_of(one.answer) for one in links])
     data, kept_from = [line.data for line in lines], [line.kept_from for line in lines]
     head = (tenant, session, fence, seq, offset)
-    return (*head, data, kept_from, is_unsure, owner, lease_seconds, found.counted, found.is_counted, about)
+    listed = (found.counted, found.is_counted, about)
+    named = None if name is None else key_of(name)
+    return (*head, data, kept_from, is_unsure, owner, lease_seconds, *listed, *entered, named)
 
 
 def _facts(lines: Sequence[JournalRow]) -> ListingFacts:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
-from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.errors import BadSetting, JournalError
 from perdure.ports.home import KeptDocument
 from perdure.transcript.messages import BlobId
@@ -17,6 +18,7 @@ NO_SESSION: Final = 0  # the number of the session of blobs that belong to none
 NOTES_CONFIG: Final = "session-memory/config"  # the kind of documents that hold the user's template and prompt
 _SUMMARY: Final = "summary.md"
 _MOST_BYTES: Final = 4_000_000
+_CALIBRATION_SECONDS: Final = 60.0
 _HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -221,3 +223,45 @@ class PostgresDocuments:
             "DELETE FROM perdure.documents WHERE tenant = %s AND kind = %s AND modified < to_timestamp(%s) RETURNING 1"
         )
         return len(await self.db.ask(tenant, statement, (tenant, self.kind, before)))
+
+
+class PostgresCalibrations:
+    """`ports.Calibrations`: a copy of a tenant's rows, which is made to agree with them when a session is opened."""
+
+    def __init__(self, db: Database, tenant: str) -> None:
+        self._db = db
+        self._tenant = tenant
+        self._known: dict[str, float] = {}
+        self._learned: dict[str, float] = {}
+        self._again_at = 0.0
+
+    def ratio(self, model: str) -> float | None:
+        return self._known.get(model)
+
+    def learn(self, model: str, ratio: float) -> None:
+        if self._known.get(model) != ratio and 0.1 < ratio < 10 and is_sayable(model):
+            self._known[model] = self._learned[model] = ratio
+
+    async def exchange(self) -> None:
+        """Write what was learned here, and read what others learned, unless that was a moment ago. Never raises."""
+        if not self._learned and time.monotonic() < self._again_at:
+            return
+        learned, self._learned = self._learned, {}
+        self._again_at = time.monotonic() + _CALIBRATION_SECONDS
+        try:
+            if (tenant := await self._db.tenant(self._tenant)) is None:
+                return
+            if learned:
+                await self._db.ask(
+                    tenant,
+                    "INSERT INTO perdure.calibrations AS c (tenant, model, ratio) SELECT %(tenant)s, new.* "
+                    "FROM unnest(%(models)s::text[], %(ratios)s::float8[]) AS new (model, ratio) ORDER BY model "
+                    "ON CONFLICT (tenant, model) DO UPDATE SET ratio = excluded.ratio",
+                    {"tenant": tenant, "models": list(learned), "ratios": list(learned.values())},
+                )
+            rows = await self._db.ask(
+                tenant, "SELECT model, ratio FROM perdure.calibrations WHERE tenant = %s", (tenant,)
+            )
+            self._known = {**dict(rows), **self._learned}
+        except JournalError:
+            pass  # it is a cache

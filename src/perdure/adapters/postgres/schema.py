@@ -101,11 +101,10 @@ CREATE TABLE perdure.answers (
   tenant bigint NOT NULL REFERENCES perdure.tenants,
   answer bytea NOT NULL,
   link bytea NOT NULL,
-  session text NOT NULL,
   messages bigint NOT NULL,
   PRIMARY KEY (tenant, answer)
 );
-CREATE INDEX answers_session ON perdure.answers (tenant, session);
+CREATE INDEX answers_link ON perdure.answers (tenant, link);
 CREATE TABLE perdure.names (
   tenant bigint NOT NULL REFERENCES perdure.tenants,
   session text NOT NULL,
@@ -181,13 +180,41 @@ CREATE FUNCTION perdure.serve(p_tenant bigint) RETURNS void LANGUAGE sql AS $$
          set_config('statement_timeout', '30s', true), set_config('lock_timeout', '10s', true);
 $$;
 
+-- Which session knows which links: whoever was first keeps one, the last answer of an id counts. In the order of their
+-- keys, so that two transactions don't wait for each other. A name, and a session for it: null changes nothing.
+CREATE FUNCTION perdure.enter(p_tenant bigint, p_links bytea[], p_sessions text[], p_counts bigint[], p_answers bytea[],
+  p_named text[], p_names bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM perdure.serve(p_tenant);
+  IF array_length(p_links, 1) > 0 THEN
+    INSERT INTO perdure.links (tenant, link, session, messages)
+      SELECT p_tenant, link, session, count FROM unnest(p_links, p_sessions, p_counts) AS new (link, session, count)
+      ORDER BY link, count ON CONFLICT DO NOTHING;
+    INSERT INTO perdure.answers AS a (tenant, answer, link, messages)
+      SELECT DISTINCT ON (answer) p_tenant, answer, link, count
+      FROM unnest(p_answers, p_links, p_counts) WITH ORDINALITY AS new (answer, link, count, place)
+      WHERE answer <> '' ORDER BY answer, place DESC
+      ON CONFLICT (tenant, answer) DO UPDATE SET link = excluded.link, messages = excluded.messages
+      WHERE (a.link, a.messages) <> (excluded.link, excluded.messages);
+  END IF;
+  IF array_length(p_named, 1) > 0 THEN
+    DELETE FROM perdure.names WHERE tenant = p_tenant AND session = ANY (p_named);
+    INSERT INTO perdure.names (tenant, session, name)
+      SELECT p_tenant, session, name FROM unnest(p_named, p_names) AS new (session, name) WHERE name <> ''
+      ORDER BY session ON CONFLICT (tenant, session) DO UPDATE SET name = excluded.name;
+  END IF;
+END $$;
+
 -- Append lines behind (p_seq, p_at), if the journal still ends there and the fence stands: 'done', or why not.
 -- With p_is_unsure, lines behind that are of an append whose end nobody saw: these are taken off first.
--- p_kept_from: of a line with a boundary, the offset that it reads from; null of any other line.
+-- p_kept_from: of a line with a boundary, the offset that it reads from; null of any other line. The links, answers
+-- and the name that the lines say are entered with them, so that whoever goes on with the session finds it.
 CREATE FUNCTION perdure.append(p_tenant bigint, p_session bigint, p_fence bigint, p_seq bigint, p_at bigint,
   p_lines bytea[], p_kept_from bigint[], p_is_unsure boolean, p_owner text, p_lease double precision,
-  p_messages bigint, p_is_counted boolean, p_about bytea) RETURNS text LANGUAGE plpgsql AS $$
+  p_messages bigint, p_is_counted boolean, p_about bytea, p_links bytea[], p_counts bigint[], p_answers bytea[],
+  p_name bytea) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
+  v_id text;
   v_bytes bigint := 0;
   v_line bytea;
   v_head record;
@@ -207,7 +234,8 @@ BEGIN
       seq = p_seq + array_length(p_lines, 1), bytes = p_at + v_bytes, modified = now(), owner = p_owner,
       lease_until = now() + make_interval(secs => p_lease), about = coalesce(p_about, about),
       messages = CASE WHEN p_is_counted THEN 0 ELSE messages END + p_messages
-    WHERE tenant = p_tenant AND number = p_session AND fence = p_fence AND seq = p_seq AND bytes = p_at;
+    WHERE tenant = p_tenant AND number = p_session AND fence = p_fence AND seq = p_seq AND bytes = p_at
+    RETURNING id INTO v_id;
   IF NOT FOUND THEN
     SELECT s.seq, s.fence, s.owner INTO v_head FROM perdure.sessions s
       WHERE s.tenant = p_tenant AND s.number = p_session;
@@ -224,6 +252,10 @@ BEGIN
       p_lines[i]);
     v_bytes := v_bytes + octet_length(p_lines[i]);
   END LOOP;
+  IF array_length(p_links, 1) > 0 OR p_name IS NOT NULL THEN
+    PERFORM perdure.enter(p_tenant, p_links, array_fill(v_id, ARRAY[coalesce(array_length(p_links, 1), 0)]), p_counts,
+      p_answers, CASE WHEN p_name IS NULL THEN '{}'::text[] ELSE ARRAY[v_id] END, ARRAY[p_name]);
+  END IF;
   RETURN 'done';
 END $$;
 """

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from perdure.adapters.journal.store import ID_PREFIX, KEY_BYTES, checked_id, copy_records
-from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.adapters.postgres.journal import (
     APPEND,
     LET_GO,
@@ -24,7 +24,15 @@ from perdure.adapters.postgres.journal import (
     append_values,
     listed_about,
 )
-from perdure.adapters.postgres.kept import NO_SESSION, NOTES_CONFIG, PostgresBlobs, PostgresDocuments, PostgresNotes
+from perdure.adapters.postgres.kept import (
+    NO_SESSION,
+    NOTES_CONFIG,
+    PostgresBlobs,
+    PostgresCalibrations,
+    PostgresDocuments,
+    PostgresNotes,
+)
+from perdure.adapters.postgres.links import PostgresLinks
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
 from perdure.ports.home import Durability, SessionInfo, StoredSession
@@ -33,6 +41,7 @@ from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
 from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, encode_header
+from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Header, Record
 
 LEASE_SECONDS: Final = 60.0
@@ -75,12 +84,22 @@ class PostgresStore:
         self.name = self.db.place
         self.lease_seconds = lease_seconds
         self.waits = waits
+        self._links: dict[str, PostgresLinks] = {}
+        self._calibrations: dict[str, PostgresCalibrations] = {}
 
     def home(self, tenant: str = "") -> PostgresHome:
         """The home of a tenant; empty for that of a person, or of a gateway without tenants."""
-        if not _is_sayable(tenant):
+        if not is_sayable(tenant):
             raise JournalError(f"not the name of a tenant: {tenant[:80]!r}")
         return PostgresHome(self, tenant)
+
+    def links_of(self, tenant: str) -> PostgresLinks:
+        """The links of a tenant, with what was entered and isn't written yet."""
+        return self._links.setdefault(tenant, PostgresLinks(self.db, tenant))
+
+    def calibrations_of(self, tenant: str) -> PostgresCalibrations:
+        """The calibrations of a tenant, as they were when one of its sessions was opened last."""
+        return self._calibrations.setdefault(tenant, PostgresCalibrations(self.db, tenant))
 
     async def tenants(self) -> Collection[str]:
         """The tenants that keep anything."""
@@ -96,6 +115,8 @@ class PostgresStore:
                     await cursor.execute(f"DELETE FROM perdure.{table} WHERE tenant = %s".encode(), (number,))
                 await cursor.execute("DELETE FROM perdure.tenants WHERE id = %s", (number,))
             self.db.forget_tenant(tenant)
+            self._links.pop(tenant, None)
+            self._calibrations.pop(tenant, None)
 
     async def probe(self) -> float:
         """Write something durably; how many seconds that took."""
@@ -113,6 +134,11 @@ class PostgresStore:
         return PostgresWorkQueue(self.db)
 
     async def close(self) -> None:
+        """Write what waits to be written, as far as that can be done, and close all connections."""
+        for links in self._links.values():
+            await links.flush()
+        for calibrations in self._calibrations.values():
+            await calibrations.exchange()
         await self.db.close()
 
 
@@ -151,6 +177,7 @@ class PostgresHome:
         )
         if not rows:
             raise JournalError(f"{self._place(session)}: there is a session of that id already; open it instead")
+        await self.calibrations.exchange()
         return self._opened(tenant, rows[0], owner, durability)
 
     async def open(
@@ -172,6 +199,7 @@ class PostgresHome:
             if not isinstance(busy, SessionBusy) or time.monotonic() >= until:
                 raise busy
             await anyio.sleep(_LOOKS)
+        await self.calibrations.exchange()
         return self._opened(tenant, rows[0], owner, durability)
 
     async def load(self, session: str) -> Loaded:
@@ -208,11 +236,13 @@ class PostgresHome:
                 if row is None:
                     raise JournalError(f"{self._place(session)}: there is a session of that id")
                 number, seq, offset, about = row[0], 0, len(encode_header(header)), b"{}"
+                answers: dict[MessageId, tuple[str, ...]] = {}
                 for batch in _batches(lines):
                     about = listed_about(about, batch)
                     values = append_values(
                         tenant, number, 1, seq, offset, batch, is_unsure=False, owner=owner, lease_seconds=0.0,
                         about=about,
+                        answers=answers,
                     )  # fmt: skip
                     await cursor.execute(APPEND, values)
                     seq, offset = seq + len(batch), offset + sum(len(line.data) for line in batch)
@@ -242,7 +272,7 @@ class PostgresHome:
 
     async def has(self, session: str) -> bool:
         """Whether there is a session of exactly this id."""
-        tenant = await self._db.tenant(self.name) if _is_sayable(session) else None
+        tenant = await self._db.tenant(self.name) if is_sayable(session) else None
         statement = "SELECT 1 FROM perdure.sessions WHERE tenant = %s AND id = %s"
         return tenant is not None and bool(await self._ask(tenant, statement, (tenant, session)))
 
@@ -263,6 +293,16 @@ class PostgresHome:
     def documents(self, kind: str) -> PostgresDocuments:
         """The documents of one kind."""
         return PostgresDocuments(self._db, self.name, kind)
+
+    @property
+    def links(self) -> PostgresLinks:
+        """Which session knows which beginning of a history."""
+        return self.store.links_of(self.name)
+
+    @property
+    def calibrations(self) -> PostgresCalibrations:
+        """What was learned about models' counting."""
+        return self.store.calibrations_of(self.name)
 
     async def secret_key(self) -> bytes:
         """The home's key, made on the first use."""
@@ -315,7 +355,7 @@ class PostgresHome:
     async def _located(self, reference: str) -> tuple[int, str]:
         """The tenant's number, and the id of the session of this id, or the only one that begins so."""
         tenant = await self._db.tenant(self.name)
-        if tenant is None or not reference or not _is_sayable(reference):
+        if tenant is None or not reference or not is_sayable(reference):
             raise self._not_found(reference)
         begun = reference.removeprefix(ID_PREFIX)
         rows = await self._ask(
@@ -394,11 +434,6 @@ def _created(tenant: int, header: Header, owner: str, lease_seconds: float) -> d
 def _number_of(session: StoredSession) -> int:
     assert isinstance(session.blobs, PostgresBlobs)
     return session.blobs.session
-
-
-def _is_sayable(text: str) -> bool:
-    """Whether PostgreSQL can be told this text."""
-    return is_utf8(text) and "\0" not in text
 
 
 def _project(project: str | Path) -> str:
