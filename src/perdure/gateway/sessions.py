@@ -72,13 +72,14 @@ class LateSyncJournal:
     def __init__(self, journal: StoredJournal, *, is_durable: bool) -> None:
         self._journal, self._is_durable = journal, is_durable
         self.is_lost = False
+        self._is_at_work = True  # whoever opens a session holds it
         self.is_behind = self._is_owed = False  # something isn't durable yet; something has to be before it is sent
         self.has_edits = False  # the view shows something else than what was said
 
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         with self._noticing_loss():
             receipt = await self._journal.append(records)
-        self.is_behind = True
+        self.is_behind = self._is_at_work = True
         self.has_edits = self.has_edits or any(isinstance(r, Edit | Compacted) or _is_ours(r) for r in records)
         self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
         return receipt
@@ -111,12 +112,19 @@ class LateSyncJournal:
 
     async def hold(self) -> bool:
         """Say that a request is under way; False where the session has to be opened again. Raises `JournalError`."""
+        self._is_at_work = True
         with suppress(JournalLost), self._noticing_loss():
             await self._journal.hold()
         return not self.is_lost
 
     async def release(self) -> bool:
-        """Say that none is; whether another process may go on with the session now. Raises `JournalError`."""
+        """Say that none is any more; whether another process may go on with the session from now on.
+
+        Raises `JournalError`.
+        """
+        if not self._is_at_work:
+            return False
+        self._is_at_work = False
         with self._noticing_loss():
             return await self._journal.release()
 

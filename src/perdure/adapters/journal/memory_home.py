@@ -415,9 +415,10 @@ class MemoryHome:
         """The session that an id, or the beginning of one, names. Raises `SessionNotFound`."""
         ids = [one.header.session for one in self.listed(project)]
         found = [one for one in ids if one == text] or [one for one in ids if text and one.startswith(text)]
-        if len(found) > 1:
-            raise SessionNotFound(f"{text!r} names {len(found)} sessions: give more of the id")
-        return self._exactly(found[0] if found else text)
+        if len(found) != 1:
+            what = f"names {len(found)} sessions: give more of the id" if found else "names no session here"
+            raise SessionNotFound(f"{text[:80]!r} {what}")
+        return self._sessions[found[0]]
 
     def _exactly(self, session: str) -> KeptSession:
         found = self._sessions.get(session)

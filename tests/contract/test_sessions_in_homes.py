@@ -1,0 +1,93 @@
+"""Live sessions in any home: made, opened, forked and searched alike (SCL-1, SCL-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateways import in_loop
+
+from perdure.adapters.journal import FileHome
+from perdure.adapters.journal.memory_home import MemoryHome
+from perdure.engine.session import LiveSession
+from perdure.errors import SessionBusy, SessionNotFound
+from perdure.ports.home import Home
+from perdure.transcript.messages import Message
+from perdure.transcript.texts import texts_of
+from perdure.wiring import create_session, fork_session, open_session
+
+pytestmark = pytest.mark.contract
+
+
+@pytest.fixture(params=("files", "memory"))
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    yield FileHome(tmp_path) if request.param == "files" else MemoryHome("home")
+
+
+def words(session: LiveSession) -> list[str]:
+    return ["".join(texts_of(item.message.blocks)) for item in session.view.items]
+
+
+async def begun(home: Home, session: str, *said: str, **more: Any) -> LiveSession:
+    made = await create_session(home, project="/srv/project", session=session, **more)
+    for text in said:
+        await made.append(Message.of("user", text))
+    return made
+
+
+@in_loop
+async def test_a_session_goes_on_where_it_was_left(home: Home) -> None:
+    """SCL-1: by its id or the beginning of it; one owner at a time, any number of readers."""
+    session = await begun(home, "session-one", "the first thing", "the second")
+    with pytest.raises(SessionBusy):
+        await open_session(home, "session-one")
+    reader = await open_session(home, "session-one", read_only=True)
+    assert words(reader) == ["the first thing", "the second"]
+    await reader.close()
+    await session.close()
+    again = await open_session(home, "session-o")
+    await again.append(Message.of("user", "the third"))
+    assert words(again) == ["the first thing", "the second", "the third"]
+    await again.close()
+    with pytest.raises(SessionNotFound):
+        await open_session(home, "nothing")
+
+
+@in_loop
+async def test_a_fork_leaves_its_parent_as_it_is(home: Home) -> None:
+    """SES-1, SCL-1: it has an id of its own, and says where it comes from."""
+    session = await begun(home, "one", "the first thing")
+    fork = await fork_session(home, "one")
+    await fork.append(Message.of("user", "elsewhere"))
+    await session.append(Message.of("user", "here"))
+    assert (words(fork), words(session)) == (["the first thing", "elsewhere"], ["the first thing", "here"])
+    (info,) = [one for one in await home.sessions() if one.id == fork.id]
+    assert info.project == "/srv/project" and (await home.load(fork.id)).header.forked_from == "one"
+    await fork.close()
+    await session.close()
+
+
+@in_loop
+async def test_a_session_finds_what_others_of_its_project_said(home: Home) -> None:
+    """RCL-1, SES-2, SCL-1: and nothing of another project."""
+    for name, text in (("one", "the walrus sleeps"), ("two", "a walrus and an oyster")):
+        await (await begun(home, name, text)).close()
+    other = await create_session(home, project="/srv/other", session="three")
+    await other.append(Message.of("user", "no walrus of yours"))
+    await other.close()
+    session = await open_session(home, "one")
+    archive = session.ports.archive
+    assert archive is not None
+    found = await archive.search("walrus")
+    assert {hit.session for hit in found.hits} == {"one", "two"} and not found.note
+    assert [hit.session for hit in (await archive.search("walrus", sessions=("two",))).hits] == ["two"]
+    assert (await archive.search("walrus", limit=1)).hits[0].snippet
+    assert not (await archive.search("§")).hits
+    loaded, _ = await archive.load("two")
+    assert loaded.whole and loaded.header.session == "two"
+    with pytest.raises(SessionNotFound):
+        await archive.load("three")
+    assert {hit.session for hit in (await home.archive().search("walrus")).hits} == {"one", "two", "three"}
+    await session.close()
