@@ -355,6 +355,16 @@ def test_every_table_with_a_tenant_is_behind_forced_row_security(
             postgres_server.execute(statement, url=postgres)
 
 
+def test_an_append_changes_no_index_of_sessions(postgres: str, postgres_server: PostgresServer) -> None:
+    """SCL-7: else each one leaves a dead entry in every index, for vacuum to find; ids are found by how they begin."""
+    asked = (
+        "SELECT DISTINCT a.attname, a.attcollation::regcollation::text FROM pg_index i JOIN pg_attribute a "
+        "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'perdure.sessions'::regclass"
+    )
+    found = dict(postgres_server.execute(asked, url=as_owner(postgres)))
+    assert found == {"tenant": "-", "number": "-", "id": '"C"'}
+
+
 def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
     """SCL-1: a transaction pooler may hand the connection to anybody next: no role, no tenant, nothing prepared."""
 

@@ -22,11 +22,13 @@ CREATE TABLE perdure.tenants (
   name text NOT NULL UNIQUE
 );
 
--- A session with its head: how many lines its journal has and how many bytes, and who may append to it.
+-- A session with its head: how many lines its journal has and how many bytes, and who may append to it. No index has
+-- what an append changes, so that it is changed within its page (HOT). Beginnings of ids are found by the index in any
+-- database only by the collation "C".
 CREATE TABLE perdure.sessions (
   tenant bigint NOT NULL REFERENCES perdure.tenants,
   number bigint GENERATED ALWAYS AS IDENTITY,
-  id text NOT NULL,
+  id text COLLATE "C" NOT NULL,
   project text,
   created double precision NOT NULL,
   header bytea NOT NULL,
@@ -42,7 +44,6 @@ CREATE TABLE perdure.sessions (
   PRIMARY KEY (tenant, number),
   UNIQUE (tenant, id)
 ) WITH (fillfactor = 70);
-CREATE INDEX sessions_modified ON perdure.sessions (tenant, modified);
 
 -- A line of a journal, as it would stand in the file, at the same offset. `needs`: of a line with a boundary, the
 -- first line that opening the session from there reads.
