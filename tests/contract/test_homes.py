@@ -798,3 +798,87 @@ def test_calibrations_are_learned_and_remembered(place: Place) -> None:
         await opened.journal.close()
 
     run(place, body)
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+
+
+async def talked(home: Home, session: str, project: Any, *texts: str) -> None:
+    made = await home.create(session, project=project, created=1.0)
+    for number, text in enumerate(texts):
+        await made.journal.append((replace(said(f"{session}-{number}", text), at=float(number)),))
+    await made.journal.close()
+
+
+def hits(found: Any) -> list[tuple[str, str]]:
+    return [(hit.session, hit.message) for hit in found.hits]
+
+
+def test_what_was_said_is_found_in_all_sessions_or_those_of_a_project(place: Place, tmp_path: Path) -> None:
+    """RCL-1, SES-2: also what was appended a moment ago; a text that was said twice is one hit."""
+
+    async def body(home: Home) -> None:
+        one, two = tmp_path / "one", tmp_path / "two"
+        await talked(home, "s1", one, "the parser drops trailing commas", "tests pass", "unrelated words only")
+        await talked(home, "s2", two, "another parser, for dates", "tests pass")
+        everything = home.archive()
+        assert sorted(hits(await everything.search("parser"))) == [("s1", "s1-0"), ("s2", "s2-0")]
+        assert hits(await everything.search("parsers trailing comma"))[0] == ("s1", "s1-0")
+        assert hits(await home.archive(str(one)).search("parser")) == [("s1", "s1-0")]
+        assert hits(await everything.search("parser", sessions=["s2"])) == [("s2", "s2-0")]
+        [both] = (await everything.search("tests pass")).hits
+        assert len(both.also) == 1 and {both.session, both.also[0][0]} == {"s1", "s2"}
+        assert not (await everything.search("nowhere")).hits and not (await everything.search("")).hits
+        made = await home.open("s1")
+        await made.journal.append((said("new", "a quokka was seen"),))
+        [hit] = (await everything.search("QUOKKA")).hits
+        assert (hit.session, hit.id, hit.message, hit.role, hit.line) == ("s1", "new", "new", "user", 1)
+        assert "quokka" in hit.snippet and hit.journal_offset == (await made.journal.load()).records[-1].offset
+        with pytest.raises(SessionBusy):
+            await home.delete("s1")
+        await made.journal.close()
+        await home.delete("s1")
+        assert hits(await everything.search("parser")) == [("s2", "s2-0")]
+        assert not (await everything.search("quokka")).hits
+
+    in_home(place, body)
+
+
+def test_the_best_fit_comes_first_and_odd_queries_harm_nothing(place: Place, tmp_path: Path) -> None:
+    """RCL-1: names in camelCase by their parts, scripts without blanks, and what a database could take amiss."""
+
+    async def body(home: Home) -> None:
+        texts = (
+            "rename getUserName in the handler", "get the user a name", "数据库迁移失败了",
+            "it's a 'quoted' \\ back:slash & co", "x" * 5000, "nul \0 and halves", "common words here",
+            *(f"common filler {n}" for n in range(30)),
+        )  # fmt: skip
+        await talked(home, "s1", tmp_path, *texts)
+        archive = home.archive()
+        for query, first in (
+            ("getUserName", "s1-0"), ("common words", "s1-6"), ("迁移", "s1-2"), ("back:slash", "s1-3"),
+            ("it's", "s1-3"), ("x" * 5000, "s1-4"), ("halves", "s1-5"),
+        ):  # fmt: skip
+            assert hits(await archive.search(query))[0] == ("s1", first), query
+        for odd in ("'", "\\", "a\0b", "\ud800", ":*", "!(", "&|", "%s %b", "' OR 1=1 --", "😀"):
+            await archive.search(odd)
+
+    in_home(place, body)
+
+
+def test_another_session_of_the_project_is_loaded_whole(place: Place, tmp_path: Path) -> None:
+    """RCL-1: with its blobs; one of another project isn't found."""
+
+    async def body(home: Home) -> None:
+        await talked(home, "s1", tmp_path / "one", "a", "b")
+        await talked(home, "s2", tmp_path / "two", "c")
+        loaded, blobs = await home.archive(str(tmp_path / "one")).load("s1")
+        assert names(loaded) == ["s1-0", "s1-1"] and loaded.whole
+        with pytest.raises(JournalError):
+            await blobs.get(BlobId("0" * 64))
+        with pytest.raises(SessionNotFound):
+            await home.archive(str(tmp_path / "one")).load("s2")
+        with pytest.raises(SessionNotFound):
+            await home.archive(str(tmp_path / "one")).search("c", sessions=["s2"])
+
+    in_home(place, body)

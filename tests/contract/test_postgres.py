@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,16 +15,18 @@ from tests.contract.test_homes import begun, boundary, names, new_name, said
 from perdure.adapters.postgres import schema
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.errors import JournalError, JournalLost, NewerFormat
+from perdure.ports.home import KnownLink
 from perdure.testing.postgres import PostgresServer
 from perdure.transcript.codec import encode_line
-from perdure.transcript.records import Repaired
+from perdure.transcript.messages import BlobId
+from perdure.transcript.records import Repaired, Titled
 
 pytestmark = pytest.mark.contract
 
 
-def as_owner(url: str) -> str:
+def as_superuser(url: str) -> str:
     """The URL of the same database, for the superuser of its server."""
-    return url.replace("//gateway@", "//postgres@")
+    return re.sub(r"//\w+@", "//postgres@", url)
 
 
 def with_homes(url: str, body: Callable[[PostgresHome, PostgresHome], Awaitable[None]], **more: Any) -> None:
@@ -217,10 +222,10 @@ def test_a_damaged_row_is_passed_over_and_said_once(postgres: str, postgres_serv
         await made.journal.close()
         edit = f"UPDATE perdure.records SET line = %s WHERE seq = %s AND {NEWEST}"
         for line, seq in ((b"not a line\n", 2), (encode_line(9, (said("x"),)), 4)):
-            postgres_server.execute(edit, (line, seq), url=as_owner(postgres))
+            postgres_server.execute(edit, (line, seq), url=as_superuser(postgres))
         gone = f"DELETE FROM perdure.records WHERE seq = %s AND {NEWEST}"
         for seq in (5, 6):
-            postgres_server.execute(gone, (seq,), url=as_owner(postgres))
+            postgres_server.execute(gone, (seq,), url=as_superuser(postgres))
         read = await other.load("s1")
         assert names(read) == ["a", "c"]
         assert [(r.line, r.what.partition(":")[0].partition(" (")[0]) for r in read.repairs] == [
@@ -248,7 +253,7 @@ def test_a_damaged_header_is_made_from_the_session_s_row(postgres: str, postgres
         made = await begun(home, "s1", said("a"))
         await made.journal.close()
         edit = "UPDATE perdure.sessions SET header = %s WHERE number = (SELECT max(number) FROM perdure.sessions)"
-        postgres_server.execute(edit, (b"{}",), url=as_owner(postgres))
+        postgres_server.execute(edit, (b"{}",), url=as_superuser(postgres))
         opened = await home.open("s1")
         assert opened.header == made.header
         loaded = await opened.journal.load()
@@ -267,9 +272,9 @@ def test_a_damaged_boundary_does_not_hide_what_stands_before(postgres: str, post
         made = await begun(home, "s1", said("a"), boundary("b1"), said("b"), boundary("b2"), said("c"))
         await made.journal.close()
         edit = f"UPDATE perdure.records SET line = %s WHERE seq = %s AND {NEWEST}"
-        postgres_server.execute(edit, (b"broken", 4), url=as_owner(postgres))
+        postgres_server.execute(edit, (b"broken", 4), url=as_superuser(postgres))
         assert names(await (await home.open("s1", read_only=True)).journal.load()) == ["b1", "b", "c"]
-        postgres_server.execute(edit, (b"broken", 2), url=as_owner(postgres))
+        postgres_server.execute(edit, (b"broken", 2), url=as_superuser(postgres))
         assert names(await (await home.open("s1", read_only=True)).journal.load()) == ["a", "b", "c"]
 
     with_homes(postgres, body)
@@ -283,7 +288,7 @@ def test_a_damaged_blob_is_said_and_put_right_by_the_next_put(postgres: str, pos
         [blob] = await made.blobs.put((b"contents",))
         for damaged in (b"=other", b"zno", b"?"):
             edit = "UPDATE perdure.blobs SET stored = %s WHERE hash = %s"
-            postgres_server.execute(edit, (damaged, bytes.fromhex(blob)), url=as_owner(postgres))
+            postgres_server.execute(edit, (damaged, bytes.fromhex(blob)), url=as_superuser(postgres))
             with pytest.raises(JournalError, match="damaged"):
                 await made.blobs.get(blob)
         assert await made.blobs.put((b"contents",)) == (blob,)
@@ -297,7 +302,7 @@ def test_a_damaged_blob_is_said_and_put_right_by_the_next_put(postgres: str, pos
 
 TABLES = (
     "sessions", "records", "blobs", "notes", "documents", "links", "answers", "names", "keys", "calibrations",
-    "texts", "places", "work",
+    "texts", "places", "indexed", "work",
 )  # fmt: skip
 
 
@@ -339,7 +344,7 @@ def test_every_table_with_a_tenant_is_behind_forced_row_security(
         "SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity, pg_get_userbyid(c.relowner) FROM pg_class c "
         "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' "
         "WHERE c.relnamespace = 'perdure'::regnamespace AND c.relkind = 'r'",
-        url=as_owner(postgres),
+        url=as_superuser(postgres),
     )
     assert sorted(row[0] for row in rows) == sorted(TABLES)
     assert all(is_forced for _, is_forced, _ in rows) and {owner for *_, owner in rows} == {"perdure_owner"}
@@ -361,7 +366,7 @@ def test_an_append_changes_no_index_of_sessions(postgres: str, postgres_server: 
         "SELECT DISTINCT a.attname, a.attcollation::regcollation::text FROM pg_index i JOIN pg_attribute a "
         "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'perdure.sessions'::regclass"
     )
-    found = dict(postgres_server.execute(asked, url=as_owner(postgres)))
+    found = dict(postgres_server.execute(asked, url=as_superuser(postgres)))
     assert found == {"tenant": "-", "number": "-", "id": '"C"'}
 
 
@@ -478,3 +483,154 @@ def test_a_password_is_never_shown() -> None:
     with pytest.raises(JournalError) as caught:
         anyio.run(main)
     assert "very-secret" not in str(caught.value) and "127.0.0.1" in str(caught.value)
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_uses_the_index_and_finds_its_own_tenant_s_texts_only(
+    postgres: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-6, RCL-1: the one function that row security doesn't hold back says itself whose texts they are."""
+    import psycopg
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        for number in range(2):
+            made = await begun(home, f"s{number}", *(said(f"m{n}", f"zebra {number} {n}") for n in range(20)))
+            await made.journal.close()
+        other = home.store.home(new_name())
+        theirs = await begun(other, "s1", said("x", "zebra of somebody else"))
+        await theirs.journal.close()
+        assert [hit.message for hit in (await other.archive().search("zebra")).hits] == ["x"]
+        assert len((await home.archive().search("zebra", limit=100)).hits) == 40
+        mine = await home.store.db.tenant(home.name)
+        theirs_number = await home.store.db.tenant(other.name)
+        asked = "SELECT perdure.serve(%s), perdure.holding(%s::tsquery, 100)"
+        for tenant, query, count in (
+            (mine, f"'{mine}:zebra'", 40),
+            (mine, f"'{theirs_number}:zebra'", 0),
+            (theirs_number, f"'{theirs_number}:zebra'", 1),
+        ):
+            with psycopg.connect(postgres) as db:
+                row = db.execute(asked, (tenant, query)).fetchone()
+                assert row is not None and row[1] == count
+        with psycopg.connect(as_superuser(postgres)) as db:
+            db.execute("SELECT set_config('perdure.tenant', %s, true)", (str(mine),))
+            db.execute("SET LOCAL ROLE perdure_search")
+            db.execute("SET LOCAL enable_seqscan = off")
+            plan = db.execute(
+                f"EXPLAIN SELECT number FROM perdure.texts WHERE stems @@ '''{mine}:zebra'''::tsquery"
+            ).fetchall()
+            assert any("texts_stems" in row[0] for row in plan), plan
+
+    with_homes(postgres, body)
+
+
+def test_searches_at_once_take_each_line_in_once(postgres: str) -> None:
+    """RCL-1: whoever is slower leaves the lines to who was faster; long sessions are taken in by parts."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await first.create("s1", project="/p", created=1.0, durability="process")
+        for number in range(1200):
+            await made.journal.append((said(f"m{number}", f"quagga number{number}"),))
+        await made.journal.close()
+        async with anyio.create_task_group() as group:
+            for home in (first, second, first, second):
+                group.start_soon(home.archive().search, "quagga")
+        tenant = await first.store.db.tenant(first.name)
+        assert tenant is not None
+        counted = await first.store.db.ask(tenant, "SELECT count(*), count(DISTINCT text) FROM perdure.places")
+        assert counted == [(1200, 1200)]
+        [hit] = (await second.archive().search("number1100")).hits
+        assert hit.message == "m1100"
+        await first.delete("s1")
+        assert await first.store.db.ask(tenant, "SELECT count(*) FROM perdure.texts") == [(0,)]
+
+    with_homes(postgres, body)
+
+
+# --- upgrades ---------------------------------------------------------------------------------------------------------
+
+DUMPS = Path(__file__).parents[1] / "golden" / "postgres"
+
+
+async def kept(home: PostgresHome) -> dict[str, Any]:
+    """What a home of a dump holds, as one reads it."""
+    opened = await home.open("s1")
+    loaded = await opened.journal.load(whole=True)
+    blobs = [await opened.blobs.get(BlobId(hashlib.sha256(text).hexdigest())) for text in (b"stored", b"x" * 9000)]
+    document = await home.documents("conversations").get("one")
+    link = await home.links.longest([b"l" * 32])
+    found = await home.archive().search("quagga")
+    await opened.journal.close()
+    return {
+        "names": names(loaded),
+        "sessions": [(one.id, one.title, one.messages) for one in await home.sessions()],
+        "blobs": blobs,
+        "notes": await opened.notes.read(),
+        "document": document and document.data,
+        "link": link,
+        "found": [hit.message for hit in found.hits],
+        "key": len(await home.secret_key()),
+    }
+
+
+KEPT = {
+    "names": ["a", "b1", "b", "Titled"],
+    "sessions": [("s1", "A title", 2)],
+    "blobs": [b"stored", b"x" * 9000],
+    "notes": b"# notes",
+    "document": b"{}",
+    "link": ("s1", 2),
+    "found": ["b"],
+    "key": 32,
+}
+
+
+async def filled(url: str) -> None:
+    """Keep something of each kind."""
+    store = PostgresStore(url)
+    home = store.home("acme")
+    made = await begun(home, "s1", said("a"), boundary("b1"), said("b", "a quagga"), Titled(title="A title"))
+    await made.blobs.put((b"stored", b"x" * 9000))
+    await made.notes.write(b"# notes", instead_of=None)
+    await home.documents("conversations").put("one", b"{}", instead_of=None)
+    home.links.enter([KnownLink(b"l" * 32, "s1", 2, "resp_1")])
+    await home.secret_key()
+    await home.archive().search("quagga")
+    await store.work.want("acme", "s1", "notes", 3)
+    await made.journal.close()
+    await store.close()
+
+
+def test_a_dump_of_the_newest_schema_is_kept(empty: str, postgres_server: PostgresServer, rewrite_golden: bool) -> None:
+    """SCL-1: so that a later version is tested on it. A dump is made once, and never edited."""
+    path = DUMPS / f"version-{len(schema.MIGRATIONS)}.sql"
+    if rewrite_golden and not path.exists():
+        anyio.run(schema.migrate, empty)
+        anyio.run(filled, empty)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(postgres_server.dump(as_superuser(empty)))
+    assert path.is_file(), f"make golden writes {path.name}"
+
+
+@pytest.mark.parametrize("dump", sorted(DUMPS.glob("*.sql")), ids=lambda path: str(path.stem))
+def test_a_database_of_each_version_is_brought_to_the_newest(
+    dump: Path, empty: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-1: with all that it kept, and may be written to afterwards."""
+    postgres_server.execute(dump.read_text(), url=as_superuser(empty))
+    anyio.run(schema.migrate, empty)
+
+    async def main() -> None:
+        store = PostgresStore(empty)
+        home = store.home("acme")
+        assert await kept(home) == KEPT
+        [claim] = await store.work.claim("w", limit=5, seconds=5.0)
+        assert (claim.tenant, claim.session, claim.kind, claim.want) == ("acme", "s1", "notes", 3)
+        opened = await home.open("s1")
+        assert (await opened.journal.append((said("c"),))).seq == 5
+        await opened.journal.close()
+        await store.close()
+
+    anyio.run(main)

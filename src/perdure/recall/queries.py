@@ -92,23 +92,36 @@ def verbatim(text: str, terms: Sequence[QueryTerm]) -> float:
     return 1 + _AS_WRITTEN * sum(term.written in text for term in terms) / (len(terms) or 1)
 
 
-def word_scores(texts: Sequence[str], terms: Sequence[QueryTerm]) -> list[tuple[float, int]]:
-    """BM25 and the number of different words, for each text: the ranking of a search without an index."""
-    folded_texts = [[stem(word) for word in words_of(f"{text}\n{camel_parts(text)}")] for text in texts]
+def stems_of(text: str) -> list[str]:
+    """The stems of a text's words, and of the parts of its camelCase names."""
+    return [stem(word) for word in words_of(f"{text}\n{camel_parts(text)}")]
+
+
+def word_scores(
+    texts: Sequence[str], terms: Sequence[QueryTerm], *, holding: Sequence[int] = (), total: int = 0
+) -> list[tuple[float, int]]:
+    """BM25 and the number of different words, for each text: the ranking of a search without an index.
+
+    Where the texts are only those of many that an index found, `holding` says how many hold each term, of `total`.
+    """
+    folded_texts = [stems_of(text) for text in texts]
     phrases = [" ".join(stem(word) for word in term.words) for term in terms]
     joined = [f" {' '.join(words)} " for words in folded_texts]
     counts = [[text.count(f" {phrase} ") for phrase in phrases] for text in joined]
     average = sum(map(len, folded_texts)) / (len(texts) or 1) or 1
-    weights = []
-    for number in range(len(phrases)):
-        holds = sum(1 for row in counts if row[number])
-        weights.append(max(1e-6, math.log(1 + (len(texts) - holds + 0.5) / (holds + 0.5))))
-    scores = []
+    held = holding or [sum(1 for row in counts if row[number]) for number in range(len(phrases))]
+    weights = [term_weight(holds, total or len(texts)) for holds in held]
+    scores: list[tuple[float, int]] = []
     for words, row in zip(folded_texts, counts, strict=True):
         norm = 1.2 * (0.25 + 0.75 * len(words) / average)
-        total = sum(w * n * 2.2 / (n + norm) for w, n in zip(weights, row, strict=True) if n)
-        scores.append((total, len(set(words))))
+        score = sum(w * n * 2.2 / (n + norm) for w, n in zip(weights, row, strict=True) if n)
+        scores.append((score, len(set(words))))
     return scores
+
+
+def term_weight(holds: int, total: int) -> float:
+    """How much a term says that stands in so many of all texts."""
+    return max(1e-6, math.log(1 + (total - holds + 0.5) / (holds + 0.5)))
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

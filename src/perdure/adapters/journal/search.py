@@ -505,6 +505,7 @@ class StoreArchive:
 
 
 def hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[QueryTerm]) -> Hit:
+    """A result, whose text says this."""
     place, spot = candidate.places[0], best_spot(text, terms)
     return Hit(
         id=place.recall_id,

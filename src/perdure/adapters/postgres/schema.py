@@ -129,40 +129,48 @@ CREATE TABLE perdure.calibrations (
 -- What `probe` writes.
 CREATE TABLE perdure.probes (id int PRIMARY KEY, at timestamptz NOT NULL);
 
--- What was said, for searching: each text once, and the places where it was said.
+-- What was said, for searching: each text once with its stems, and the places where it was said; and how many lines
+-- of each session that covers. A stem stands behind its tenant's number, so that an index never mixes tenants.
 CREATE TABLE perdure.texts (
   tenant bigint NOT NULL REFERENCES perdure.tenants,
   number bigint GENERATED ALWAYS AS IDENTITY,
   digest bytea NOT NULL,
-  text text NOT NULL,
-  words tsvector NOT NULL,
+  text bytea NOT NULL,
+  stems tsvector NOT NULL,
   PRIMARY KEY (tenant, number),
   UNIQUE (tenant, digest)
 );
-CREATE INDEX texts_words ON perdure.texts USING gin (words);
+CREATE INDEX texts_stems ON perdure.texts USING gin (stems);
 CREATE TABLE perdure.places (
   tenant bigint NOT NULL,
   session bigint NOT NULL,
-  seq bigint NOT NULL,
+  at bigint NOT NULL,
   text bigint NOT NULL,
-  recall text NOT NULL,
-  message text NOT NULL,
+  recall bytea NOT NULL,
+  message bytea NOT NULL,
   piece int NOT NULL,
   role text NOT NULL,
-  tool text NOT NULL,
-  agent text,
+  tool bytea NOT NULL,
+  agent bytea,
   said double precision,
   FOREIGN KEY (tenant, session) REFERENCES perdure.sessions ON DELETE CASCADE,
   FOREIGN KEY (tenant, text) REFERENCES perdure.texts
 );
 CREATE INDEX places_text ON perdure.places (tenant, text);
 CREATE INDEX places_session ON perdure.places (tenant, session);
+CREATE TABLE perdure.indexed (
+  tenant bigint NOT NULL,
+  session bigint NOT NULL,
+  seq bigint NOT NULL,
+  PRIMARY KEY (tenant, session),
+  FOREIGN KEY (tenant, session) REFERENCES perdure.sessions ON DELETE CASCADE
+);
 
 DO $$
 DECLARE one text;
 BEGIN
   FOREACH one IN ARRAY ARRAY['sessions', 'records', 'blobs', 'notes', 'documents', 'links', 'answers', 'names', 'keys',
-                             'calibrations', 'texts', 'places'] LOOP
+                             'calibrations', 'texts', 'places', 'indexed'] LOOP
     EXECUTE format('ALTER TABLE perdure.%I ENABLE ROW LEVEL SECURITY', one);
     EXECUTE format('ALTER TABLE perdure.%I FORCE ROW LEVEL SECURITY', one);
     EXECUTE format('CREATE POLICY own ON perdure.%I USING '
@@ -180,6 +188,34 @@ CREATE FUNCTION perdure.serve(p_tenant bigint) RETURNS void LANGUAGE sql AS $$
   SELECT set_config('role', 'perdure_serving', true), set_config('perdure.tenant', p_tenant::text, true),
          set_config('statement_timeout', '30s', true), set_config('lock_timeout', '10s', true);
 $$;
+
+-- The texts that hold any of these, those with the rarest first, then the newest. Row security would keep PostgreSQL
+-- from using the index on stems, as it can't know that comparing them tells nobody anything. So this runs as a role
+-- that row security lets see all texts; that only those of the transaction's tenant are found is said here.
+CREATE POLICY search ON perdure.texts FOR SELECT TO perdure_search USING (true);
+CREATE POLICY search ON perdure.places FOR SELECT TO perdure_search USING (true);
+GRANT SELECT ON perdure.texts, perdure.places TO perdure_search;
+CREATE FUNCTION perdure.matching(p_any tsquery, p_terms tsquery[], p_weights float8[], p_sessions bigint[], p_limit int)
+  RETURNS TABLE (number bigint) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT t.number FROM perdure.texts t
+  WHERE t.tenant = current_setting('perdure.tenant')::bigint AND t.stems @@ p_any
+    AND (p_sessions IS NULL OR EXISTS (SELECT FROM perdure.places p
+      WHERE p.tenant = t.tenant AND p.text = t.number AND p.session = ANY (p_sessions)))
+  ORDER BY (SELECT sum(weight) FROM unnest(p_terms, p_weights) AS term (query, weight) WHERE t.stems @@ query) DESC,
+    t.number DESC LIMIT p_limit
+$$;
+-- How many texts of the tenant match, counted up to a limit.
+CREATE FUNCTION perdure.holding(p_query tsquery, p_limit int)
+  RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT count(*) FROM (SELECT FROM perdure.texts t
+    WHERE t.tenant = current_setting('perdure.tenant')::bigint AND t.stems @@ p_query LIMIT p_limit) AS found
+$$;
+GRANT CREATE ON SCHEMA perdure TO perdure_search;
+ALTER FUNCTION perdure.matching OWNER TO perdure_search;
+ALTER FUNCTION perdure.holding OWNER TO perdure_search;
+REVOKE CREATE ON SCHEMA perdure FROM perdure_search;
+REVOKE ALL ON FUNCTION perdure.matching, perdure.holding FROM public;
+GRANT EXECUTE ON FUNCTION perdure.matching, perdure.holding TO perdure_serving;
 
 -- Which session knows which links: whoever was first keeps one, the last answer of an id counts. In the order of their
 -- keys, so that two transactions don't wait for each other. A name, and a session for it: null changes nothing.
@@ -324,20 +360,24 @@ async def _step(db: psycopg.AsyncConnection) -> bool:
 
 
 _BASE: Final = """
-DO $$ BEGIN
-  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'perdure_serving') THEN
-    CREATE ROLE perdure_serving NOLOGIN;
-  END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- another database of the cluster was faster
-END $$;
-DO $$ BEGIN
-  EXECUTE format('GRANT perdure_serving TO %I', current_user);  -- who migrates may serve as well
-EXCEPTION WHEN insufficient_privilege THEN NULL;
-END $$;
-DO $$ BEGIN
+DO $$
+DECLARE one text;
+BEGIN
+  FOREACH one IN ARRAY ARRAY['perdure_serving', 'perdure_search'] LOOP
+    BEGIN
+      IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = one) THEN
+        EXECUTE format('CREATE ROLE %I NOLOGIN', one);
+      END IF;
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- another database of the cluster was faster
+    END;
+    BEGIN
+      EXECUTE format('GRANT %I TO %I', one, current_user);  -- who migrates may serve as well, and gives search its own
+    EXCEPTION WHEN insufficient_privilege THEN NULL;
+    END;
+  END LOOP;
   IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'perdure') THEN
     CREATE SCHEMA perdure;
-    GRANT USAGE ON SCHEMA perdure TO perdure_serving;
+    GRANT USAGE ON SCHEMA perdure TO perdure_serving, perdure_search;
     CREATE TABLE perdure.migrations (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
   END IF;
 END $$;

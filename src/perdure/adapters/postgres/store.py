@@ -33,6 +33,7 @@ from perdure.adapters.postgres.kept import (
     PostgresNotes,
 )
 from perdure.adapters.postgres.links import PostgresLinks
+from perdure.adapters.postgres.search import FORGET, PostgresArchive
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
 from perdure.ports.home import Durability, SessionInfo, StoredSession
@@ -51,8 +52,8 @@ _BATCH_BYTES: Final = 4 * 1024 * 1024  # of lines that one statement of a fork w
 _SHOWN: Final = 5
 _HEAD: Final = "number, id, header, seq, bytes, about, fence, project, created"
 _TABLES: Final = (
-    "places", "texts", "records", "notes", "blobs", "sessions", "documents", "links", "answers", "names", "keys",
-    "calibrations", "work",
+    "places", "texts", "indexed", "records", "notes", "blobs", "sessions", "documents", "links", "answers", "names",
+    "keys", "calibrations", "work",
 )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ class PostgresHome:
         self, reference: str, *, durability: Durability = "commit", read_only: bool = False
     ) -> StoredSession:
         """What the port says."""
-        tenant, session = await self._located(reference)
+        tenant, session = await self.located(reference)
         if read_only:
             rows = await self._ask(
                 tenant, f"SELECT {_HEAD} FROM perdure.sessions WHERE tenant = %s AND id = %s", (tenant, session)
@@ -261,12 +262,19 @@ class PostgresHome:
         tenant = await self._db.make_tenant(self.name)
         async with self._db.transaction(tenant) as cursor:
             await cursor.execute(
-                "DELETE FROM perdure.sessions WHERE tenant = %s AND id = %s AND lease_until < now() RETURNING number",
+                "SELECT number FROM perdure.sessions WHERE tenant = %s AND id = %s AND lease_until < now() FOR UPDATE",
                 (tenant, session),
             )
             row = await cursor.fetchone()
             if row is not None:
-                await cursor.execute("DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s", (tenant, row[0]))
+                of_it = (tenant, row[0])
+                await cursor.execute(
+                    "DELETE FROM perdure.places WHERE tenant = %s AND session = %s RETURNING text", of_it
+                )
+                texts = sorted({text for (text,) in await cursor.fetchall()})
+                await cursor.execute(FORGET, {"tenant": tenant, "texts": texts})
+                await cursor.execute("DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s", of_it)
+                await cursor.execute("DELETE FROM perdure.sessions WHERE tenant = %s AND number = %s", of_it)
         if row is None:
             raise await self._busy(tenant, session)
 
@@ -284,6 +292,10 @@ class PostgresHome:
         return [_info(row, self._place(row[0])) for row in await self._ask(tenant, _SESSIONS, values)]
 
     # --- beside them
+
+    def archive(self, project: str | None = None) -> PostgresArchive:
+        """What was said in all sessions, or in those of a project."""
+        return PostgresArchive(self, None if project is None else _project(project))
 
     @property
     def blobs(self) -> PostgresBlobs:
@@ -352,7 +364,7 @@ class PostgresHome:
             place=place,
         )
 
-    async def _located(self, reference: str) -> tuple[int, str]:
+    async def located(self, reference: str, *, project: str | None = None) -> tuple[int, str]:
         """The tenant's number, and the id of the session of this id, or the only one that begins so."""
         tenant = await self._db.tenant(self.name)
         if tenant is None or not reference or not is_sayable(reference):
@@ -361,8 +373,16 @@ class PostgresHome:
         rows = await self._ask(
             tenant,
             "SELECT id FROM perdure.sessions WHERE tenant = %(tenant)s AND (id = %(id)s OR starts_with(id, %(begun)s) "
-            "OR starts_with(id, %(ours)s)) ORDER BY id <> %(id)s, id LIMIT %(limit)s",
-            {"tenant": tenant, "id": reference, "begun": begun, "ours": ID_PREFIX + begun, "limit": _SHOWN + 1},
+            "OR starts_with(id, %(ours)s)) AND (%(project)s::text IS NULL OR project = %(project)s) "
+            "ORDER BY id <> %(id)s, id LIMIT %(limit)s",
+            {
+                "tenant": tenant,
+                "id": reference,
+                "begun": begun,
+                "ours": ID_PREFIX + begun,
+                "project": project,
+                "limit": _SHOWN + 1,
+            },
         )
         if not rows:
             raise self._not_found(reference)

@@ -1,0 +1,291 @@
+"""Finding what was said in the sessions of a home, by an index of stems that is made from the journals (RCL-1, SES-2).
+
+The index finds the texts that may fit; how well they do is scored by what stands in them, as it is on files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from perdure.adapters.journal.search import CANDIDATES, PLACES, SearchCandidate, TextLocation, hit_of, ranked
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.links import key_of
+from perdure.errors import DamagedLine
+from perdure.ports.session import Blobs, SearchResults
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.recall.queries import QueryTerm, camel_parts, stems_of, term_weight, terms_of, word_scores, words_of
+from perdure.text.stems import stem
+from perdure.transcript.codec import decode_line
+from perdure.transcript.messages import Message
+from perdure.transcript.texts import SpokenPiece, pieces, tools_called
+
+if TYPE_CHECKING:
+    from perdure.adapters.postgres.store import PostgresHome
+
+_STEM_CHARS: Final = 64  # of a longer one, the beginning is what is compared
+_STEMS_BYTES: Final = 500_000  # of one text: PostgreSQL takes a megabyte with what it adds
+_COUNTED: Final = 20_000  # texts that hold a term; more say the same
+_COMMON_SHARE: Final = 0.2  # a term in more of the texts than this finds nothing by itself
+_LINES: Final = 500  # of a session that are taken in at a time
+_CALLED_LINES: Final = 40  # before them, in which tools were called whose results these lines may hold
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresArchive:
+    """`ports.Archive` of a home: the sessions of one project, or all."""
+
+    home: PostgresHome
+    project: str | None = None
+
+    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults:
+        """What the port says."""
+        terms = terms_of(query)
+        if not terms:
+            return SearchResults((), "the query holds no words")
+        db = self.home.store.db
+        named = [await self.home.located(session, project=self.project) for session in sessions]
+        tenant = await db.tenant(self.home.name)
+        if tenant is None:
+            return SearchResults(())
+        wanted = await db.ask(
+            tenant,
+            "SELECT number, id, project, s.seq, coalesce(i.seq, 0) FROM perdure.sessions s LEFT JOIN perdure.indexed i "
+            "ON (i.tenant, i.session) = (s.tenant, s.number) WHERE s.tenant = %(tenant)s AND "
+            "(%(project)s::text IS NULL OR project = %(project)s) AND (NOT %(narrow)s OR id = ANY (%(ids)s::text[]))",
+            {
+                "tenant": tenant,
+                "project": self.project,
+                "narrow": bool(named),
+                "ids": [identity for _, identity in named],
+            },
+        )
+        for number, _, _, seq, indexed in wanted:
+            if indexed < seq:
+                await _take_in(db, tenant, number, indexed)
+        is_all = not named and self.project is None
+        found = await _candidates(db, tenant, terms, None if is_all else [row[0] for row in wanted])
+        about = {row[0]: (row[1], row[2] or "") for row in wanted}
+        return await anyio.to_thread.run_sync(_results, found, about, limit)
+
+    async def load(self, session: str) -> tuple[Loaded, Blobs]:
+        """All records of another session of the project, and its blobs."""
+        _, identity = await self.home.located(session, project=self.project)
+        opened = await self.home.open(identity, read_only=True)
+        return await opened.journal.load(whole=True), opened.blobs
+
+
+# --- filling ----------------------------------------------------------------------------------------------------------
+
+
+async def _take_in(db: Database, tenant: int, session: int, indexed: int) -> None:
+    """Have the index hold what a journal gained. Whoever does the same at the same time does the rest."""
+    while True:
+        rows = await db.ask(
+            tenant,
+            "SELECT seq, at, line FROM perdure.records WHERE tenant = %s AND session = %s AND seq > %s "
+            "ORDER BY seq LIMIT %s",
+            (tenant, session, max(0, indexed - _CALLED_LINES), _LINES + _CALLED_LINES),
+        )
+        if not rows or rows[-1][0] <= indexed:
+            return
+        said = await anyio.to_thread.run_sync(_said, rows, indexed, tenant)
+        values = {
+            "tenant": tenant, "session": session, "before": indexed, "after": rows[-1][0],
+            "digests": [one.digest for one in said],
+            "texts": [key_of(one.piece.text) for one in said],
+            "stems": [" ".join(one.stems) for one in said],
+            "at": [one.at for one in said],
+            "recall": [key_of(one.piece.recall_id) for one in said],
+            "message": [key_of(one.piece.message) for one in said],
+            "number": [one.number for one in said],
+            "role": [one.piece.role for one in said],
+            "tool": [key_of(one.piece.tool) for one in said],
+            "agent": [None if one.piece.agent is None else key_of(one.piece.agent) for one in said],
+            "said": [one.piece.at for one in said],
+        }  # fmt: skip
+        async with db.transaction(tenant) as cursor:
+            await cursor.execute(_MOVE, values)
+            if await cursor.fetchone() is None:
+                return  # somebody else took these lines in, and goes on
+            await cursor.execute(_TEXTS, values)
+            await cursor.execute(_PLACES, values)
+        indexed = rows[-1][0]
+
+
+_MOVE: Final = b"""
+INSERT INTO perdure.indexed AS i (tenant, session, seq)
+SELECT tenant, number, %(after)s FROM perdure.sessions WHERE tenant = %(tenant)s AND number = %(session)s
+ON CONFLICT (tenant, session) DO UPDATE SET seq = excluded.seq WHERE i.seq = %(before)s RETURNING 1
+"""
+_TEXTS: Final = b"""
+INSERT INTO perdure.texts (tenant, digest, text, stems)
+SELECT DISTINCT ON (digest) %(tenant)s::bigint, digest, text, array_to_tsvector(string_to_array(stems, ' '))
+FROM unnest(%(digests)b::bytea[], %(texts)b::bytea[], %(stems)s::text[]) AS new (digest, text, stems) ORDER BY digest
+ON CONFLICT (tenant, digest) DO UPDATE SET digest = excluded.digest
+"""  # also of one that is there: so it is locked until a place of it is, and isn't taken out meanwhile
+_PLACES: Final = b"""
+INSERT INTO perdure.places (tenant, session, at, text, recall, message, piece, role, tool, agent, said)
+SELECT %(tenant)s, %(session)s, new.at, t.number, recall, message, piece, role, tool, agent, said
+FROM unnest(%(digests)b::bytea[], %(at)s::bigint[], %(recall)b::bytea[], %(message)b::bytea[], %(number)s::int[],
+  %(role)s::text[], %(tool)b::bytea[], %(agent)b::bytea[], %(said)s::float8[])
+  AS new (digest, at, recall, message, piece, role, tool, agent, said)
+JOIN perdure.texts t ON t.tenant = %(tenant)s AND t.digest = new.digest
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexedPiece:
+    """A piece of a message, its number within that, the offset of its line, and what the index holds of it."""
+
+    piece: SpokenPiece
+    number: int
+    at: int
+    digest: bytes
+    stems: tuple[str, ...]
+
+
+def _said(rows: Iterable[tuple[Any, ...]], indexed: int, tenant: int) -> list[_IndexedPiece]:
+    """What the lines behind `indexed` say; those before it only name tools."""
+    calls: dict[str, str] = {}
+    found: list[_IndexedPiece] = []
+    for seq, at, line in rows:
+        try:
+            records = decode_line(bytes(line)).records
+        except DamagedLine:
+            continue
+        for record in records:
+            if isinstance(record, Message):
+                calls |= tools_called(record)
+                for number, piece in enumerate(pieces(record, calls) if seq > indexed else ()):
+                    if stems := tuple(_keys(stems_of(piece.text), tenant)):
+                        found.append(
+                            _IndexedPiece(piece, number, at, hashlib.sha256(key_of(piece.text)).digest(), stems)
+                        )
+    return found
+
+
+def _keys(stems: Iterable[str], tenant: int) -> Iterator[str]:
+    """Each stem once, as the index of a tenant has it; of an endless text those that come first."""
+    room = _STEMS_BYTES
+    for one in dict.fromkeys(stems):
+        key = f"{tenant}:{one[:_STEM_CHARS]}"
+        room -= len(key.encode("utf-8", "replace")) + 4
+        if room < 0:
+            return
+        yield key
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _TextsFound:
+    """The texts that may fit, where they were said, and how many texts hold each term, of how many."""
+
+    terms: tuple[QueryTerm, ...]
+    texts: dict[int, str]
+    places: dict[int, list[tuple[Any, ...]]]
+    holding: tuple[int, ...]
+    total: int
+
+
+async def _candidates(
+    db: Database, tenant: int, terms: Sequence[QueryTerm], sessions: Sequence[int] | None
+) -> _TextsFound:
+    """What the index finds. A term that is nowhere as it stands is looked for by its words apart."""
+    async with db.transaction(tenant) as cursor:
+
+        async def held(term: QueryTerm) -> int:
+            await cursor.execute(b"SELECT perdure.holding(%s::tsquery, %s)", (_query(term, tenant), _COUNTED))
+            row = await cursor.fetchone()
+            return row[0] if row else 0
+
+        holding: dict[QueryTerm, int] = {}
+        for term in terms:
+            if count := await held(term):
+                holding[term] = count
+            else:
+                for word in term.words if len(term.words) > 1 else ():
+                    apart = QueryTerm(word, (word,))
+                    if count := await held(apart):
+                        holding[apart] = count
+        if not holding:
+            return _TextsFound((), {}, {}, (), 0)
+        await cursor.execute(b"SELECT count(*) FROM perdure.texts WHERE tenant = %s", (tenant,))
+        row = await cursor.fetchone()
+        total = row[0] if row else 0
+        most = max(100, int(total * _COMMON_SHARE))
+        telling = [term for term, count in holding.items() if count < most] or list(holding)
+        await cursor.execute(
+            b"SELECT t.number, t.text FROM perdure.matching(%s::tsquery, %s::tsquery[], %s::float8[], %s::bigint[], %s)"
+            b" m JOIN perdure.texts t ON t.tenant = %s AND t.number = m.number",
+            (
+                " | ".join(f"({_query(term, tenant)})" for term in telling),
+                [_query(term, tenant) for term in holding],
+                [term_weight(count, total) for count in holding.values()],
+                sessions,
+                CANDIDATES,
+                tenant,
+            ),
+        )
+        texts = {number: bytes(text).decode("utf-8", "surrogatepass") for number, text in await cursor.fetchall()}
+        await cursor.execute(_WHERE, {"tenant": tenant, "texts": list(texts), "sessions": sessions, "most": PLACES})
+        places: dict[int, list[tuple[Any, ...]]] = {}
+        for number, *place in await cursor.fetchall():
+            places.setdefault(number, []).append(tuple(place))
+    return _TextsFound(tuple(holding), texts, places, tuple(holding.values()), total)
+
+
+_WHERE: Final = b"""
+SELECT text, session, recall, message, piece, role, tool, agent, said, at FROM (
+  SELECT p.*, row_number() OVER (PARTITION BY text ORDER BY said DESC NULLS LAST, session DESC, at DESC, piece) AS place
+  FROM perdure.places p WHERE tenant = %(tenant)s AND text = ANY (%(texts)s::bigint[])
+    AND (%(sessions)s::bigint[] IS NULL OR session = ANY (%(sessions)s))) AS newest
+WHERE place <= %(most)s ORDER BY text, place
+"""
+
+
+def _query(term: QueryTerm, tenant: int) -> str:
+    """The texts that hold a term's words, or the parts of the name in camelCase that it is, in PostgreSQL's words."""
+
+    def every(words: Iterable[str]) -> str:
+        return " & ".join(f"'{key}'" for key in _keys((stem(word) for word in words), tenant))
+
+    whole, parts = every(term.words), every(words_of(camel_parts(term.written)))
+    return f"({whole}) | ({parts})" if parts and parts != whole else whole
+
+
+def _results(found: _TextsFound, about: dict[int, tuple[str, str]], limit: int) -> SearchResults:
+    """The texts scored by what stands in them, best first."""
+    numbers = [number for number in found.texts if any(place[0] in about for place in found.places.get(number, ()))]
+    texts = [found.texts[number] for number in numbers]
+    scores = word_scores(texts, found.terms, holding=found.holding, total=found.total)
+    candidates = [
+        SearchCandidate(
+            at, score, words, tuple(_location(place, about) for place in found.places[number] if place[0] in about)
+        )
+        for at, (number, (score, words)) in enumerate(zip(numbers, scores, strict=True))
+        if score > 0
+    ]
+    best = ranked(candidates, found.terms, texts.__getitem__)[:limit]
+    return SearchResults(tuple(hit_of(c, score, texts[c.text], found.terms) for c, score in best))
+
+
+def _location(place: tuple[Any, ...], about: dict[int, tuple[str, str]]) -> TextLocation:
+    session, recall, message, piece, role, tool, agent, said, at = place
+    identity, project = about[session]
+    names = (bytes(one).decode("utf-8", "surrogatepass") for one in (recall, message, tool))
+    recall_id, message_id, tool_name = names
+    by = None if agent is None else bytes(agent).decode("utf-8", "surrogatepass")
+    return TextLocation(identity, identity, project, recall_id, message_id, piece, role, tool_name, by, said, at)
+
+
+FORGET: Final = b"""
+DELETE FROM perdure.texts t WHERE tenant = %(tenant)s AND number = ANY (%(texts)s::bigint[])
+  AND NOT EXISTS (SELECT FROM perdure.places p WHERE p.tenant = %(tenant)s AND p.text = t.number)
+"""  # the texts among these that nobody says any more
