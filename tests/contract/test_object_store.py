@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -314,6 +316,36 @@ def test_a_session_gets_the_blobs_of_another(s3: FakeS3) -> None:
         assert anyio.run(bucket.blobs("alice", "s 2").get, id_of(content)) == content
     anyio.run(bucket.copy, "alice", "s 1", "s 2")  # of one that has none
     assert len(objects(s3)) == 30
+
+
+def test_blobs_of_no_session_are_found_by_the_beginning_of_an_id(s3: FakeS3) -> None:
+    """SCL-1: by pages; an id begins in hex digits; where nothing can be listed, nothing is named."""
+    blobs = bucket_of(s3).blobs("alice")
+    s3.page = 3
+    ids = anyio.run(blobs.put, tuple(f"{n}".encode() for n in range(60)))
+    anyio.run(bucket_of(s3).blobs("alice", "s-1").put, (b"of a session",))
+    for beginning in ("0", "f", "5", ids[0][:2], ids[1][:7], ids[2], "0" * 64, "e" * 65, "", "xyz", ".", "/", "A"):
+        expected = sorted(blob for blob in ids if beginning and blob.startswith(beginning))
+        assert sorted(anyio.run(blobs.named, beginning)) == expected, beginning
+    s3.faults.extend(["access-denied"] * 3)
+    assert list(anyio.run(blobs.named, "0")) == []
+
+
+def test_blobs_of_no_session_are_forgotten_by_their_age(s3: FakeS3) -> None:
+    """SCL-1, SCL-6: those that were first put before; what can't be deleted stays until the next time."""
+    blobs, now = bucket_of(s3).blobs("alice"), time.time()
+    old = anyio.run(blobs.put, (b"old 1", b"old 2"))
+    for key, stored in list(objects(s3).items()):
+        objects(s3)[key] = replace(stored, modified=now - 7_200)
+    anyio.run(blobs.put, (b"new", b"old 1"))  # the second was put before
+    anyio.run(bucket_of(s3).blobs("alice", "s-1").put, (b"of a session",))
+    s3.faults.extend(["access-denied"])
+    assert anyio.run(blobs.forget, now - 3_600) == 0 and len(objects(s3)) == 4
+    assert anyio.run(blobs.forget, now - 3_600) == 2 and len(objects(s3)) == 2
+    assert anyio.run(blobs.forget, now - 3_600) == 0
+    with pytest.raises(JournalError, match="no such blob"):
+        anyio.run(blobs.get, old[0])
+    assert anyio.run(blobs.get, id_of(b"new")) == b"new"
 
 
 def test_a_probe_writes_reads_and_leaves_nothing(s3: FakeS3) -> None:

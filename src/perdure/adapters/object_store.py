@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -61,6 +61,8 @@ _INSTEAD_OF_KEYS = (  # what a container (ECS), a cluster (EKS) and a machine (E
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_METADATA_ENDPOINT",
 )
+_FAILURES = (BaseError, OSError, ValueError)  # of the client; what isn't there is a `FileNotFoundError`
+_ID_BEGINS = re.compile(r"[0-9a-f]{1,64}")
 _ABOUT_KEYS = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the key may do with this bucket"
 
 
@@ -91,7 +93,7 @@ class Bucket:
         region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         config: S3Config = {"region": region, "checksum_algorithm": "sha256", "skip_signature": False}
         if endpoint:
-            config["endpoint"] = endpoint
+            config["aws_endpoint_url_s3"] = endpoint  # before any other that the environment has
         if environ.get(_KEY) and environ.get(_SECRET):
             config["access_key_id"], config["secret_access_key"] = environ[_KEY], environ[_SECRET]
             if token := environ.get("AWS_SESSION_TOKEN"):
@@ -202,7 +204,7 @@ class Bucket:
         """Failures of the store as a `JournalError` of one line: `what` can't be done, why, and what to do."""
         try:
             yield
-        except (BaseError, OSError, ValueError) as e:
+        except _FAILURES as e:
             raise JournalError(f"{self.address}: {what}: {self._why(str(e))}") from e
 
     def _why(self, said: str) -> str:
@@ -228,7 +230,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class BucketBlobs:
-    """`ports.Blobs` below a key of a bucket."""
+    """`ports.Blobs`, and `ports.HomeBlobs`, below a key of a bucket."""
 
     bucket: Bucket
     folder: str
@@ -257,6 +259,32 @@ class BucketBlobs:
                 f"{self.bucket.address}: blob {blob[:12]} is damaged: its bytes are not those that were stored"
             )
         return content
+
+    async def named(self, beginning: str) -> Sequence[BlobId]:
+        """The blobs whose ids begin so; none where they can't be listed."""
+        found: list[BlobId] = []
+        if _ID_BEGINS.fullmatch(beginning):
+            try:  # from there on, in the order of their ids
+                start = f"{self.folder}/{beginning[:-1]}" if beginning[1:] else None
+                async for page in obstore.list(self.bucket.store, prefix=self.folder, offset=start):
+                    ids = [one["path"].rpartition("/")[2] for one in page]
+                    found += [BlobId(one) for one in ids if one.startswith(beginning) and HASH_NAME.fullmatch(one)]
+                    if ids and ids[-1] > beginning and not ids[-1].startswith(beginning):
+                        break
+            except _FAILURES:
+                return ()
+        return found
+
+    async def forget(self, before: float) -> int:
+        """Delete those that were first put before a time, by the store's clock; how many that was."""
+        try:
+            pages = obstore.list(self.bucket.store, prefix=self.folder)
+            old = [one["path"] async for page in pages for one in page if one["last_modified"].timestamp() < before]
+            if old:
+                await obstore.delete_async(self.bucket.store, old)
+        except _FAILURES:
+            return 0  # the next time tries again
+        return len(old)
 
     async def _put(self, content: bytes) -> BlobId:
         blob, stored = await anyio.to_thread.run_sync(_named, content)
@@ -305,7 +333,7 @@ async def _each(calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
 
 
 def _folder(tenant: str, session: str | None) -> str:
-    """The key of all that a tenant, or one of its sessions, has. No two of them have one key, or one inside another."""
+    """The key of all that a tenant, or one of its sessions, has. No two tenants, and no two sessions, have the same."""
     names = (tenant,) if session is None else (tenant, session)
     return "/".join(("tenant", *(_UNSAFE.sub(_in_hex, name) or "~" for name in names)))
 
