@@ -7,6 +7,7 @@ import gc
 import hashlib
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,9 +35,14 @@ ROOM_BYTES = 1 << 30
 
 
 def pytest_configure() -> None:
-    """Folders of tests stand in memory where there is room: a sync costs nothing there, and nobody waits for a disk."""
+    """Folders of tests stand in memory where there is room: a sync costs nothing there, and nobody waits for a disk.
+
+    What tests start hears Ctrl-C, also where a shell that put us into the background has us ignore it.
+    """
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

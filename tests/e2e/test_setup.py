@@ -280,8 +280,7 @@ def test_a_status_line_of_a_moved_environment_is_ours(tmp_path: Path, claude: Pa
 def test_an_interrupted_set_up_is_taken_back(tmp_path: Path, claude: Path) -> None:
     """PLG-1: without a receipt, nothing else could take it back."""
     (tmp_path / "hangs").touch()
-    hears = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"  # also where CI ignores it
-    line = [sys.executable, "-c", f"{hears}; from perdure.cli import main; sys.exit(main(['setup', 'claude-code']))"]
+    line = [sys.executable, "-m", "perdure", "setup", "claude-code"]
     with subprocess.Popen(line, cwd=tmp_path, env=environ(tmp_path, claude), stderr=subprocess.PIPE) as process:
         while not (tmp_path / "began").exists() and process.poll() is None:
             time.sleep(0.05)

@@ -285,8 +285,8 @@ class PerdureMemory:
     async def _before_compaction(self, told: Mapping[str, Any], *more: object) -> _Answer:
         """Take in what the agent is about to forget."""
         await self._began(told, *more)
-        await self.session()
         self._due.clear()
+        await self.session()
         return {}
 
     async def _started(self, part: int, told: Mapping[str, Any], *more: object) -> _Answer:
