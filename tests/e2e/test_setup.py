@@ -235,7 +235,7 @@ def test_the_doctor_looks_at_what_was_set_up(tmp_path: Path, url: str, claude: P
     errors = tmp_path / ".claude/plugins/data/perdure-perdure/errors.log"
     errors.parent.mkdir(parents=True)
     errors.write_text("2026-11-22T20:00:00Z OSError at hook.py:1\n")
-    assert [one["what"] for one in doctor(tmp_path) if one["state"] == "note" and "failed 1 times" in one["what"]]
+    assert [one["what"] for one in doctor(tmp_path) if one["state"] == "note" and "failed once" in one["what"]]
     errors.unlink()
     hooks = tmp_path / ".perdure/setup/plugin/perdure/hooks/hooks.json"
     hooks.write_text(hooks.read_text().replace("python", "python-of-yesterday"))

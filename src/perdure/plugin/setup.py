@@ -329,7 +329,8 @@ class ClientSetup:
             return f"the plugin was built by another Perdure or Python: `perdure setup {self.kind.name}` builds it anew"
         errors = self._plugins / "data" / f"{NAME}-{NAME}" / "errors.log"
         lines = errors.read_text(errors="replace").splitlines() if errors.is_file() else []
-        return f"a hook failed {len(lines)} times, last {lines[-1]} (in {errors})" if lines else ""
+        times = "once," if len(lines) == 1 else f"{len(lines)} times, last"
+        return f"a hook failed {times} {lines[-1]} (in {errors})" if lines else ""
 
     # --- the client's commands ----------------------------------------------------------------------------------------
 
