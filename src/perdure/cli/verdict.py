@@ -101,7 +101,8 @@ def _imported(files: Iterable[LogFile], config: Config) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    again = f" ({found['repeated']:,} more repeat a newer one)" if found["repeated"] else ""
+    more = f"{found['repeated']:,} more repeat{'s' if found['repeated'] == 1 else ''} a newer one"
+    again = f" ({more})" if found["repeated"] else ""
     out(
         f"{plural(found['sessions'], 'session')}{again}, {size(found['bytes'])}, {plural(found['calls'], 'model call')}"
     )
