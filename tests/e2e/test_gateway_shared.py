@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,32 @@ import aiohttp
 import pytest
 from tests.gateways import Running, fake, in_loop, serving, upstream
 
-from perdure.adapters.journal.memory_home import MemoryHome, MemoryHomes
+from perdure.adapters.journal.memory_home import MemoryHomes
+from perdure.ports.home import Home, Store
 from perdure.testing.server import FakeServer
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
+from perdure.wiring.stores import store_at
 
 pytestmark = pytest.mark.e2e
 
 
 @asynccontextmanager
-async def two(tmp_path: Path, server: FakeServer, store: MemoryHomes) -> AsyncIterator[tuple[Running, Running]]:
-    async with serving(tmp_path, server, store=store) as one, serving(tmp_path, server, store=store) as other:
+async def two(
+    tmp_path: Path, server: FakeServer, store: Store, another: Store | None = None
+) -> AsyncIterator[tuple[Running, Running]]:
+    other_store = another or store
+    async with serving(tmp_path, server, store=store) as one, serving(tmp_path, server, store=other_store) as other:
         yield one, other
+
+
+@pytest.fixture(params=("memory", "postgres"))
+def open_store(request: pytest.FixtureRequest) -> Callable[[], Store]:
+    """Opens the store of a test, as one more process would."""
+    if request.param == "memory":
+        shared = MemoryHomes(waits=2.0)
+        return lambda: shared
+    return partial(store_at, request.getfixturevalue("postgres"))
 
 
 class Talk:
@@ -42,12 +57,12 @@ class Talk:
         return said
 
 
-async def home_of(store: MemoryHomes) -> MemoryHome:
+async def home_of(store: Store) -> Home:
     (tenant,) = await store.tenants()
     return store.home(tenant)
 
 
-async def words_in(store: MemoryHomes) -> list[str]:
+async def words_in(store: Store) -> list[str]:
     """What was said in the only session."""
     home = await home_of(store)
     (info,) = await home.sessions()
@@ -60,10 +75,10 @@ def forks(*gateways: Running) -> float:
 
 
 @in_loop
-async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path) -> None:
+async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path, open_store: Callable[[], Store]) -> None:
     """SCL-3: each request may come to another one; nothing is lost, said twice or forked."""
-    store, said = MemoryHomes(waits=2.0), [f"answer {n}" for n in range(6)]
-    async with fake(upstream(*said)) as server, two(tmp_path, server, store) as (one, other):
+    store, said = open_store(), [f"answer {n}" for n in range(6)]
+    async with fake(upstream(*said)) as server, two(tmp_path, server, open_store(), open_store()) as (one, other):
         talk, expected = Talk(), list[str]()
         for n, at in enumerate((one, other, one, one, other, one)):
             assert await talk.say(at, f"question {n}") == said[n]
@@ -72,6 +87,7 @@ async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path) -
         assert forks(one, other) == 0 and not server.upstream.statistics.violations
         for at in (one, other):
             assert len(at.held) <= 1 and at.metric("perdure_passed_total", reason="journal") == 0
+    await store.close()
 
 
 @in_loop

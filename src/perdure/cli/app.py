@@ -50,6 +50,7 @@ PANELS: dict[str, dict[str, str]] = {
     "Measure": {"verdict": "verdict", "replay": "replay", "bench": "+bench"},
     "Serve and maintain": {
         "serve": "serve",
+        "store": "+store",
         "mcp": "mcp",
         "setup": "setup",
         "plugin": "+plugin",

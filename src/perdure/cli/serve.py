@@ -51,6 +51,10 @@ def serve(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", min=0, max=65_535, help="Listen on this port; 0 takes a free one.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Keep sessions in this PostgreSQL database, which gateways may share."),
+    ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust this folder for now: use the settings in its .perdure.")
     ] = False,
@@ -78,7 +82,7 @@ def serve(
 
     def read() -> Config:
         config = configured(sets or (), trusts=trust)
-        given = {"host": host, "port": port, "access_log": access_log}
+        given = {"host": host, "port": port, "store": store, "access_log": access_log}
         settings = config.settings
         if events is not None:
             settings = replace(settings, events=(*settings.events, f"jsonl:{events}"))

@@ -128,6 +128,7 @@ class GatewayConfig(_Table, frozen=True):
 
     host: str = "127.0.0.1"
     port: int = 8787
+    store: str | None = None  # where sessions are kept: postgresql://user@host/database; None: on this machine
     allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones that a Host header may say
     upstreams: dict[str, UpstreamConfig] = msgspec.field(default_factory=lambda: dict(_OFFICIAL))
     routes: dict[str, RouteConfig] = {}

@@ -92,8 +92,23 @@ class Gateway:
     """Everything that outlives a request."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None, store: Store | None = None
+        self,
+        config: Config,
+        environ: Mapping[str, str],
+        *,
+        sink: Sink | None = None,
+        store: Store | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        """A gateway over a store, by default that of the home.
+
+        Args:
+            config: what holds at first.
+            environ: where keys are looked for.
+            sink: hears of all events, whatever the settings say.
+            store: where sessions are kept; it is closed with the gateway.
+            secret: what tenants are told apart by, which gateways of one store share; by default that of the home.
+        """
         self.store = store or FileStore(config.home)
         self.metrics = Metrics()
         self.client = UpstreamClient()
@@ -114,7 +129,7 @@ class Gateway:
         self._down: set[str] = set()  # upstreams that can't be reached
         self._sessions: dict[str, TenantSessions] = {}
         self._told: set[str] = set()
-        self._secret = secret_at(config.home / GATEWAY)
+        self._secret = secret_at(config.home / GATEWAY) if secret is None else secret
         self.active = self._in_force(config)
         self.otlp = None if self.active.gateway.otlp is None else _export(self.active.gateway.otlp)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hmac
 import logging
 import signal
 from collections.abc import Callable, Mapping
@@ -18,8 +19,10 @@ from perdure.adapters.config import Config
 from perdure.adapters.listening import ListeningServer
 from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
-from perdure.gateway.config import GatewayConfig
+from perdure.gateway.config import GatewayConfig, gateway_config
 from perdure.gateway.gateway import Gateway
+from perdure.ports.home import Store
+from perdure.wiring.stores import store_at
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
@@ -60,7 +63,13 @@ async def serve(
     `BadSetting` for one that can't be used at the start; later, `on_note` says so and the one before stays in force.
     `on_ready` learns the address, and what holds there.
     """
-    gateway = Gateway(read(), environ)
+    config = read()
+    place = gateway_config(config.gateway).store
+    if place is None:
+        gateway = Gateway(config, environ)
+    else:
+        store = store_at(place)
+        gateway = Gateway(config, environ, store=store, secret=await _shared_secret(store))
     told = gateway.active.gateway
     uvicorn_options = uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds)
     server = ListeningServer(uvicorn_options, lambda url: on_ready(url, told))
@@ -68,7 +77,7 @@ async def serve(
     def reload() -> None:
         try:
             config = read()
-            address = {"host": told.host, "port": told.port}
+            address = {"host": told.host, "port": told.port, "store": told.store}
             gateway.reload(replace(config, gateway={**config.gateway, **address}))
         except BadSetting as e:
             on_note(f"the configuration stays as it was: {e}")
@@ -84,6 +93,15 @@ async def serve(
     if hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     await server.serve()
+
+
+async def _shared_secret(store: Store) -> bytes:
+    """What tenants are told apart by, the same in all gateways of a store, and nothing else is told apart by it."""
+    try:
+        return hmac.digest(await store.home().secret_key(), b"gateway", "sha256")
+    except BaseException:
+        await store.close()
+        raise
 
 
 class _Connection(HttpToolsProtocol):

@@ -150,7 +150,8 @@ class Home(Protocol):
     `archive` searches the sessions of a project, None for all. `blobs` are those of no session.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def create(
         self,
@@ -252,7 +253,8 @@ class Store(Protocol):
     `JournalError` where it can't. `delete_tenant` removes a home for good (SCL-6).
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def home(self, tenant: str = "") -> Home: ...
 

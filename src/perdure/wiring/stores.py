@@ -1,0 +1,53 @@
+"""The store that a person names: a folder, or a database (SCL-1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perdure.adapters.extras import install
+from perdure.adapters.journal.home import FileStore
+from perdure.errors import BadSetting, JournalError
+from perdure.ports.home import Store
+
+_DATABASES = ("postgresql://", "postgres://")
+
+
+def store_at(place: str | Path) -> Store:
+    """The store at a place: `postgresql://user@host/database`, or a folder. Nothing is connected to or made yet.
+
+    Raises:
+        BadSetting: There can't be a store there.
+    """
+    text = str(place)
+    if not text.startswith(_DATABASES):
+        if "://" in text:
+            raise BadSetting(f"store: {text.partition('://')[0]}:// isn't known: write postgresql://user@host/database")
+        return FileStore(Path(text).expanduser())
+    try:
+        from perdure.adapters.postgres.store import PostgresStore
+    except ImportError as e:
+        raise _missing(e) from e
+    try:
+        return PostgresStore(text)
+    except JournalError as e:
+        raise BadSetting(f"store: {e}") from e
+
+
+async def migrated(database: str) -> int:
+    """Bring a database to the schema of this version, as its owner; how many migrations that took.
+
+    Raises:
+        BadSetting: This is no database that can be one.
+        JournalError: The database can't be reached, or refuses.
+    """
+    if not database.startswith(_DATABASES):
+        raise BadSetting("store: only a database has a schema: write postgresql://owner@host/database")
+    try:
+        from perdure.adapters.postgres.schema import migrate
+    except ImportError as e:
+        raise _missing(e) from e
+    return await migrate(database)
+
+
+def _missing(error: ImportError) -> BadSetting:
+    return BadSetting(f"store: a database needs another package ({error.name}): {install('postgres')}")

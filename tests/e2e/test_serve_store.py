@@ -1,0 +1,94 @@
+"""`perdure serve --store` and `perdure store`: gateways of several machines over one database (SCL-1, SCL-3, SCL-6)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.commands import Done, command
+from tests.e2e.test_serve import ask, started, status, upstream
+
+if TYPE_CHECKING:
+    from perdure.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """The name of a new database, which has no schema yet."""
+    postgres_server.execute("CREATE DATABASE served OWNER perdure_owner")
+    yield "served"
+    postgres_server.execute("DROP DATABASE served WITH (FORCE)")
+
+
+def perdure(folder: Path, *words: str) -> Done:
+    return command(
+        *words, cwd=folder, env={"PERDURE_HOME": str(folder), "HOME": str(folder), "PATH": os.environ["PATH"]}
+    )
+
+
+def granted(server: PostgresServer, database: str, folder: Path) -> str:
+    """The URL of the migrated database for who serves."""
+    done = perdure(folder, "store", "migrate", server.url_of(database, "perdure_owner"))
+    assert done.returncode == 0 and "applied" in done.stdout, done.stderr
+    if not server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'gateway'"):
+        server.execute("CREATE ROLE gateway LOGIN IN ROLE perdure_serving")
+    return server.url_of(database, "gateway")
+
+
+def test_gateways_of_two_machines_go_on_with_each_others_sessions(
+    tmp_path: Path, postgres_server: PostgresServer, database: str
+) -> None:
+    """SCL-1, SCL-3, SCL-6: also with that of one that is killed; a tenant that is deleted is gone."""
+    url = granted(postgres_server, database, tmp_path)
+    assert "current" in perdure(tmp_path, "store", "migrate", postgres_server.url_of(database, "perdure_owner")).stdout
+    messages: list[Any] = [{"role": "user", "content": "hello"}]
+    homes = [tmp_path / name for name in ("one", "two")]
+    serve = ("perdure", "serve", "--port", "0", "--json", "--store", url)
+    with started("perdure.testing.serve", "--answer", "yes", "--answer", "no") as (provider, _):
+        for home in homes:
+            upstream(home, provider)
+        with started(*serve, home=homes[0]) as (one, process), started(*serve, home=homes[1]) as (two, _):
+            assert [ask(at, messages) for at in (one, two, one, one)] == ["yes", "no", "yes", "no"]
+            (before,) = status(one)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert ask(two, messages) == "yes"
+            (after,) = status(two)
+    assert (
+        (after["session"], after["messages"]) == (before["session"], before["messages"] + 2) == (before["session"], 10)
+    )
+    for home in homes:
+        assert not list(home.rglob("*.jsonl")) and not list(home.rglob("links.sqlite")), "nothing is kept beside it"
+    (tenant,) = (
+        row[0]
+        for row in postgres_server.execute(
+            "SELECT name FROM perdure.tenants WHERE name <> ''", url=postgres_server.url_of(database)
+        )
+    )
+    refused = perdure(tmp_path, "store", "delete-tenant", url, tenant)
+    assert refused.returncode == 2 and "--yes" in refused.stderr
+    assert perdure(tmp_path, "store", "delete-tenant", url, tenant, "--yes").returncode == 0
+    gone = perdure(tmp_path, "store", "delete-tenant", url, tenant, "--yes")
+    assert gone.returncode == 1 and "nothing is kept of a tenant" in gone.stderr
+
+
+def test_a_store_that_cannot_be_used_is_one_line(
+    tmp_path: Path, postgres_server: PostgresServer, database: str
+) -> None:
+    """CLI-5, SCL-1: no database, none of ours, one that isn't migrated, one that isn't there."""
+    for given, said in (
+        ("mysql://db/perdure", "postgresql://"),
+        ("postgresql://h/db?nothing=1", "store: "),
+        (postgres_server.url_of(database, "perdure_owner"), "perdure store migrate"),
+        (postgres_server.url_of("nowhere"), "nowhere"),
+    ):
+        refused = perdure(tmp_path, "serve", "--store", given, "--port", "0")
+        assert refused.returncode in (1, 2) and refused.stderr.count("\n") == 1 and said in refused.stderr, given
+    refused = perdure(tmp_path, "store", "migrate", str(tmp_path))
+    assert refused.returncode == 2 and "only a database has a schema" in refused.stderr
