@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -30,7 +31,8 @@ class Effects:
         self.may_end.set()
         self.written: list[tuple[str, int, int]] = []
 
-    async def __call__(self, claim: Claim) -> Commit:
+    @asynccontextmanager
+    async def __call__(self, claim: Claim) -> AsyncIterator[Commit]:
         self.begun.set()
         await self.may_end.wait()
         if self.error is not None:
@@ -39,7 +41,7 @@ class Effects:
         async def commit() -> None:
             self.written.append((claim.session, claim.done, claim.want))
 
-        return commit
+        yield commit
 
 
 def run(body: Callable[[SqliteWorkQueue], Awaitable[None]]) -> None:
@@ -53,7 +55,7 @@ def run(body: Callable[[SqliteWorkQueue], Awaitable[None]]) -> None:
 
 
 def worker(queue: SqliteWorkQueue, *, seconds: float = 60.0, places: int = 4, **kinds: Any) -> Worker:
-    return Worker(queue, "w", kinds, places=places, lease_seconds=seconds, chance=Soon())
+    return Worker(queue, "w", kinds.get, places=places, lease_seconds=seconds, chance=Soon())
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -100,12 +102,13 @@ def test_a_commit_that_fails_leaves_the_work_to_do() -> None:
     async def body(queue: SqliteWorkQueue) -> None:
         failures = [OSError("disk full")]
 
-        async def kind(claim: Claim) -> Commit:
+        @asynccontextmanager
+        async def kind(claim: Claim) -> AsyncIterator[Commit]:
             async def commit() -> None:
                 if failures:
                     raise failures.pop()
 
-            return commit
+            yield commit
 
         await queue.want("", "s", "notes", 1)
         one = worker(queue, notes=kind)

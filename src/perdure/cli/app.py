@@ -51,6 +51,7 @@ PANELS: dict[str, dict[str, str]] = {
     "Serve and maintain": {
         "serve": "serve",
         "store": "+store",
+        "worker": "worker",
         "mcp": "mcp",
         "setup": "setup",
         "plugin": "+plugin",

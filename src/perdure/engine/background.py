@@ -224,6 +224,17 @@ class Keepers:
                 self._asked[name] = background_models(session)
                 self._on(session, name, "asked")
 
+    def due(self, session: LiveSession, source: str = "user") -> tuple[str, ...]:
+        """What is due after an answer to `source`, where another process does it."""
+        facts = session.facts(source)
+        return tuple(name for name, keeper in self._keepers.items() if self._is_due(session, keeper, facts))
+
+    async def kept(self, session: LiveSession, name: str) -> tuple[Record, ...]:
+        """Do what another process found due, and give what is to be recorded; nothing where no keeper has that name."""
+        if (keeper := self._keepers.get(name)) is None:
+            return ()
+        return tuple(await keeper.keep(*_own_view(session)))
+
     def _is_due(self, session: LiveSession, keeper: Keeper, facts: Facts) -> bool:
         try:
             return keeper.is_due(session.view, facts)
@@ -240,8 +251,7 @@ class Keepers:
             self._jobs.start(name, self._work(session, self._keepers[name]))
 
     def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
-        view, facts = session.view.copy(), session.facts()
-        view.index = session.view.index and session.view.index.copy()  # nothing is read twice for the ledger
+        view, facts = _own_view(session)
         clock, by = session.ports.clock, self._asked[keeper.name]
 
         async def work() -> None:
@@ -292,6 +302,13 @@ class Keepers:
         await self._jobs.drain(seconds)
         await self._jobs.close()
         await self.collect(session)
+
+
+def _own_view(session: LiveSession) -> tuple[ContextView, Facts]:
+    """What a keeper looks at, while the session goes on."""
+    view = session.view.copy()
+    view.index = session.view.index and session.view.index.copy()  # nothing is read twice for the ledger
+    return view, session.facts()
 
 
 class UnverifiedJournal(Protocol):

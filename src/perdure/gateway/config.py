@@ -147,6 +147,7 @@ class GatewayConfig(_Table, frozen=True):
     open_sessions: int = 64  # kept in memory while nobody uses them …
     open_tokens: int = 8_000_000  # … and at most so large together
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
+    background: Literal["gateway", "workers"] = "gateway"  # who keeps notes and summaries; `perdure worker` is one
     drain_seconds: int = 30  # at shutdown, for answers under way
     access_log: str | None = None  # a file that gets a JSON line for each request; "-" is the standard output
     otlp: str | None = None  # the address of an OpenTelemetry collector that gets spans and metrics

@@ -39,7 +39,7 @@ from perdure.gateway.quotas import UsageBook
 from perdure.gateway.reports import SessionReports
 from perdure.gateway.requests import ClientProtocol
 from perdure.gateway.responses import ResponsesProtocol
-from perdure.gateway.sessions import CachedSession, TenantSessions
+from perdure.gateway.sessions import CachedSession, TenantSessions, Want
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
@@ -203,14 +203,20 @@ class Gateway:
             self._forget_idle()
             found = self._sessions[tenant] = TenantSessions(
                 self.store.home(tenant),
-                lambda route: self._session_sink(tenant, route),
-                self._parts,
+                lambda route: self.session_sink(tenant, route),
+                self.parts,
                 is_durable=self.active.config.settings.durability == "commit",
                 seal=PlaceSeal(self._secret, tenant),
+                want=lambda: self._want_of(tenant),
             )
         return found
 
-    def _session_sink(self, tenant: str, route: str) -> SessionSink:
+    def _want_of(self, tenant: str) -> Want | None:
+        """Where workers learn what is due for a tenant's sessions; None where it is done here."""
+        is_here = self.active.gateway.background == "gateway"
+        return None if is_here else partial(self.store.work.want, tenant)
+
+    def session_sink(self, tenant: str, route: str) -> SessionSink:
         """What a session's events go to: the metrics, and where its settings say (OBS-1)."""
         sink = SessionSink(self.metrics, self.clock, tenant)
         self._listen(sink, route)
@@ -272,7 +278,7 @@ class Gateway:
         """The sessions in memory, by tenant."""
         return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
 
-    def _parts(self, route: str, sink: SessionSink) -> Parts:
+    def parts(self, route: str, sink: SessionSink) -> Parts:
         """What a session of a route is made with. Of files it reads those of the route's project, and no others."""
         project = self._project(route)
         return Parts(

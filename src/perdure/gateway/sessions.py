@@ -19,6 +19,7 @@ from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, JournalLost, PerdureError, SessionNotFound
+from perdure.events import KeeperFailed
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.conversations import CONVERSATIONS, Conversations
@@ -55,6 +56,7 @@ _MOST_ITEM_BYTES = 4 * 1024 * 1024  # of items that are kept in memory for a ten
 _MAY_WAIT = (Message, Worded, Cursor, Titled, Calibrated, CompactionFailed, Noted)
 
 TracesFrom = Callable[[int], Awaitable["AnswerTraces"]]
+Want = Callable[[str, str, int], Awaitable[None]]  # `WorkQueue.want` of a tenant
 
 
 def _is_ours(record: Record) -> bool:
@@ -72,6 +74,7 @@ class LateSyncJournal:
     def __init__(self, journal: StoredJournal, *, is_durable: bool) -> None:
         self._journal, self._is_durable = journal, is_durable
         self.is_lost = False
+        self.seq = 0  # of the last line that was written here
         self._is_at_work = True  # whoever opens a session holds it
         self.is_behind = self._is_owed = False  # something isn't durable yet; something has to be before it is sent
         self.has_edits = False  # the view shows something else than what was said
@@ -79,7 +82,7 @@ class LateSyncJournal:
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         with self._noticing_loss():
             receipt = await self._journal.append(records)
-        self.is_behind = self._is_at_work = True
+        self.seq, self.is_behind, self._is_at_work = receipt.seq, True, True
         self.has_edits = self.has_edits or any(isinstance(r, Edit | Compacted) or _is_ours(r) for r in records)
         self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
         return receipt
@@ -184,7 +187,7 @@ class CachedSession:
 
 class TenantSessions:
     """All sessions of one tenant, in a home of their own. `parts` says what a session of a route is made with, and
-    `sink` makes what its events go to."""
+    `sink` makes what its events go to. `want` gives how workers are told what is due after answers, if they are."""
 
     def __init__(
         self,
@@ -194,8 +197,9 @@ class TenantSessions:
         *,
         is_durable: bool = True,
         seal: PlaceSeal,
+        want: Callable[[], Want | None] = lambda: None,
     ) -> None:
-        self.home, self.seal = home, seal
+        self.home, self.seal, self._want = home, seal, want
         self.open: dict[str, CachedSession] = {}
         self._sink, self._parts_of = sink, parts
         self._is_durable = is_durable
@@ -468,6 +472,17 @@ class TenantSessions:
         with suppress(JournalError):
             if not held.users and await held.journal.release():
                 await self.flush()
+
+    async def keep(self, held: CachedSession) -> None:
+        """Start what is due after an answer, or have workers do it (TURN-12, SCL-2)."""
+        if (want := self._want()) is None:
+            held.keepers.after_reply(held.session)
+            return
+        for name in held.keepers.due(held.session):
+            try:
+                await want(held.id, f"{name}:{held.route}", held.journal.seq)  # as `upkeep` reads it
+            except JournalError as e:
+                held.session.emit(KeeperFailed(name, type(e).__name__, 0.0))
 
     def moved(self, held: CachedSession, head: HistoryPosition) -> None:
         """The head of a session is somewhere else now."""

@@ -469,7 +469,7 @@ class TurnMaker:
             if view.state.responses <= NAMED_BY and (known := titled(view, client_of(turn.who.headers))) is not None:
                 await held.session.record(known)
             await rest_aside(held.session)
-            held.keepers.after_reply(held.session)
+            await turn.who.sessions.keep(held)
 
 
 async def _set_body(turn: GatewayTurn) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -18,7 +19,7 @@ _POLL_SECONDS: Final = (0.25, 1.0)  # between two questions that found nothing
 _LATER_SECONDS: Final = 20.0  # until a session is tried again that somebody is at, or a kind that is unknown here
 
 Commit = Callable[[], Awaitable[None]]
-Work = Callable[[Claim], Awaitable[Commit]]
+Work = Callable[[Claim], AbstractAsyncContextManager[Commit]]
 
 
 @dataclass(slots=True)
@@ -33,15 +34,15 @@ class WorkCounts:
 
 @dataclass(slots=True)
 class Worker:
-    """Does up to `places` pieces of work at a time, each as its kind says.
+    """Does up to `places` pieces of work at a time, each as `work_of` its kind says (None: it doesn't know that).
 
-    What a kind does may take minutes and writes nothing: it gives the function that does, which is called once, within
-    `WorkQueue.finishing`.
+    Entering a piece of work does it, which may take minutes, and writes nothing: it gives the function that does. That
+    is called once, within `WorkQueue.finishing`; then the work is left.
     """
 
     queue: WorkQueue
     name: str
-    kinds: Mapping[str, Work]
+    work_of: Callable[[str], Work | None]
     places: int = 4
     lease_seconds: float = LEASE_SECONDS
     chance: Random = field(default_factory=Random)
@@ -106,37 +107,32 @@ class Worker:
             self._news.set()
 
     async def _done(self, claim: Claim) -> None:
-        if (work := self.kinds.get(claim.kind)) is None:
+        if (work := self.work_of(claim.kind)) is None:
             await self._given_back(claim, _LATER_SECONDS)  # a newer program wanted it, and one of those will take it
             return
-        commit = await self._while_renewed(claim, work)
-        async with self.queue.finishing(claim):
-            await commit()
-        self.counts.done += 1
-
-    async def _while_renewed(self, claim: Claim, work: Work) -> Commit:
-        """Do it, and say meanwhile that somebody is at it; it ends when somebody else is."""
-        made: list[Commit] = []
+        is_finishing = False
 
         async def renew(scope: anyio.CancelScope) -> None:
+            """Say that somebody is at it; it ends when somebody else is. While it is committed, the fence tells."""
             while True:
                 await anyio.sleep(self.lease_seconds / 3)
-                try:
-                    if not await self.queue.renew(claim, seconds=self.lease_seconds):
+                with suppress(JournalError):  # the store may come back in time
+                    if not await self.queue.renew(claim, seconds=self.lease_seconds) and not is_finishing:
                         scope.cancel()
-                except JournalError:
-                    continue  # it may come back in time, and if it doesn't, the fence tells
 
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(renew, group.cancel_scope)
-                made.append(await work(claim))
+                async with work(claim) as commit:
+                    is_finishing = True
+                    async with self.queue.finishing(claim):
+                        await commit()
+                    self.counts.done += 1
                 group.cancel_scope.cancel()
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
-        if not made:
+        if not is_finishing:
             raise ClaimLost(f"{claim.kind} of session {claim.session}: another worker has taken it meanwhile")
-        return made[0]
 
     async def _given_back(self, claim: Claim, seconds: float) -> None:
         self.counts.released += 1

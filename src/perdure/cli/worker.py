@@ -1,0 +1,64 @@
+"""`perdure worker`: what the gateways of a store want done beside their requests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from perdure.cli.arguments import Json, Sets, configured, examples, family
+from perdure.cli.output import EXIT_OK, note, out, out_json
+from perdure.errors import BadSetting
+
+app = family()
+
+
+@app.command(
+    epilog=examples(
+        "perdure worker --store postgresql://perdure@db/perdure",
+        "perdure worker --store postgresql://perdure@db/perdure --once",
+    )
+)
+def worker(
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The PostgreSQL database that the gateways share.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when nothing is due any more.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust this folder for now: use the settings in its .perdure.")
+    ] = False,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Keep notes and summaries for gateways of a store.
+
+    Gateways leave it to workers with `background = "workers"` under [gateway]. Run any number of them, with the
+    gateways' own config file: it names the models. What one that is lost was at is done by another.
+    """
+    import anyio
+
+    try:
+        from perdure.gateway.config import gateway_config
+        from perdure.gateway.upkeep import work
+        from perdure.wiring.stores import store_at
+    except ImportError as e:
+        from perdure.adapters.extras import install
+
+        raise BadSetting(f"a worker needs another package ({e.name}): {install('gateway')}") from e
+    config = configured(sets or (), trusts=trust)
+    place = store or gateway_config(config.gateway).store
+    if not place:
+        raise BadSetting("a worker needs the store of its gateways: give --store postgresql://user@host/database")
+
+    async def run() -> dict[str, int]:
+        return asdict(await work(config, store_at(place), os.environ, until_idle=once, on_note=note))
+
+    counts = anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
+    if json:
+        out_json(counts)
+    else:
+        out(f"{counts['done']} done, {counts['failed']} failed, {counts['released']} given back, {counts['lost']} lost")
+    raise typer.Exit(EXIT_OK)

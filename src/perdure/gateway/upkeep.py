@@ -1,0 +1,172 @@
+"""What keeps sessions in another process: a gateway says what is due, a worker does it (SCL-2, SCL-3).
+
+A kind of work is a keeper of a route, such as `session_memory:default`. A worker has the gateway's own configuration,
+so it has the same settings and models for it. It only reads the session while a model is asked, so no request of a
+client ever waits for that, and opens it for a moment to commit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from perdure.adapters.config import Config
+from perdure.errors import JournalError, SessionBusy, SessionNotFound
+from perdure.gateway.gateway import Gateway
+from perdure.ports.home import Claim, Home, Store
+from perdure.ports.session import NotesFile
+from perdure.wiring import SessionOptions as Parts
+from perdure.wiring import background, open_session
+from perdure.wiring.sessions import session_of
+from perdure.wiring.worker import Commit, Work, WorkCounts, Worker
+
+if TYPE_CHECKING:
+    from perdure.engine.session import LiveSession
+
+_TRIES: Final = 60  # to open a session that a request is using
+_PAUSE_SECONDS: Final = 1.0
+_WATCH_SECONDS: Final = 5.0
+
+
+class LateNotes:
+    """`ports.NotesFile` that keeps what is written until it is committed."""
+
+    def __init__(self, notes: NotesFile) -> None:
+        self._notes = notes
+        self._written: list[tuple[bytes, bytes | None]] = []  # and what it takes the place of
+
+    @property
+    def path(self) -> str:
+        return self._notes.path
+
+    async def read(self) -> bytes | None:
+        return self._written[-1][0] if self._written else await self._notes.read()
+
+    async def write(self, data: bytes, *, instead_of: bytes | None) -> bool:
+        if await self.read() != instead_of:
+            return False
+        self._written.append((data, instead_of))
+        return True
+
+    async def set_aside(self) -> str:
+        return await self._notes.set_aside()
+
+    async def custom(self, name: str) -> str | None:
+        return await self._notes.custom(name)
+
+    async def commit(self, notes: NotesFile) -> None:
+        """Write it to where it belongs; `JournalError` when somebody else wrote there meanwhile."""
+        if self._written:
+            first, last = self._written[0][1], self._written[-1][0]
+            if not await notes.write(last, instead_of=first):
+                raise JournalError(f"{notes.path}: somebody else wrote the notes meanwhile")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpkeep:
+    """What a worker does for the sessions of a gateway that has this configuration and this store."""
+
+    gateway: Gateway
+
+    def work_of(self, kind: str) -> Work | None:
+        """How work of a kind is done; None for a route that isn't configured here."""
+        keeper, _, route = kind.partition(":")
+        if not keeper or route not in ("default", *self.gateway.active.gateway.routes):
+            return None
+        return partial(self._kept, keeper, route)
+
+    @asynccontextmanager
+    async def _kept(self, keeper: str, route: str, claim: Claim) -> AsyncIterator[Commit]:
+        home, sink = self.gateway.store.home(claim.tenant), self.gateway.session_sink(claim.tenant, route)
+        sink.session = claim.session
+        parts = self.gateway.parts(route, sink)
+        parts = replace(parts, settings=replace(parts.settings, durability="commit"))
+        try:
+            stored = await home.open(claim.session, read_only=True)
+        except SessionNotFound:
+            yield _nothing  # it was deleted meanwhile
+            return
+        notes = LateNotes(stored.notes)
+        read = await session_of(replace(stored, notes=notes), parts, home=home, read_only=True)
+        try:
+            records = await background(read).kept(read, keeper)
+        finally:
+            await read.close()
+        session = await _opened(home, claim.session, parts)
+
+        async def commit() -> None:
+            await notes.commit(stored.notes)
+            await session.record(*records)
+
+        try:
+            yield commit
+        finally:
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await session.close()
+
+
+async def _nothing() -> None:
+    """There is nothing to commit."""
+
+
+async def _opened(home: Home, name: str, parts: Parts) -> LiveSession:
+    """A session for writing, as soon as no request is using it; `SessionBusy` if that is never so."""
+    for _ in range(_TRIES):
+        with suppress(SessionBusy):
+            return await open_session(home, name, parts=parts)
+        await anyio.sleep(_PAUSE_SECONDS)
+    return await open_session(home, name, parts=parts)
+
+
+async def work(
+    config: Config, store: Store, environ: Mapping[str, str], *, until_idle: bool, on_note: Callable[[str], None]
+) -> WorkCounts:
+    """Do what the gateways of a store want, until SIGINT or SIGTERM; what is under way then has `drain_seconds` to end.
+
+    `on_note` hears what is wrong: that the store can't be reached, that work was given up. `until_idle` returns when
+    nothing is due. Raises `BadSetting`, and `JournalError` where nothing can be kept there.
+    """
+    gateway = Gateway(config, environ, store=store)
+    worker = Worker(store.work, f"{socket.gethostname()} {os.getpid()}", SessionUpkeep(gateway).work_of)
+    try:
+        await store.probe()
+        async with anyio.create_task_group() as group:
+            group.start_soon(_stopped, worker, group.cancel_scope, gateway.active.gateway.drain_seconds)
+            group.start_soon(_watched, worker, on_note)
+            await worker.run(until_idle=until_idle)
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await gateway.close()
+    return worker.counts
+
+
+async def _stopped(worker: Worker, scope: anyio.CancelScope, seconds: float) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            worker.stop()
+            scope.deadline = min(scope.deadline, anyio.current_time() + seconds)
+
+
+async def _watched(worker: Worker, on_note: Callable[[str], None]) -> None:
+    """Say what is wrong, each thing once for as long as it is so."""
+    before, told = "", set[tuple[str, str, str, int]]()
+    while True:
+        if worker.problem != before:
+            before = worker.problem
+            on_note(before or "the store answers again")
+        with suppress(JournalError):
+            for claim, why in await worker.queue.dead():
+                one = (claim.tenant, claim.session, claim.kind, claim.want)
+                if one not in told:
+                    told.add(one)
+                    on_note(f"{claim.kind} of session {claim.session} was given up after {claim.attempts} tries: {why}")
+        await anyio.sleep(_WATCH_SECONDS)
