@@ -218,7 +218,7 @@ def test_cancelled_gets_never_cross(s3: FakeS3) -> None:
 
     anyio.run(many)
     assert answered + cancelled == 3_000 and answered >= 1_800
-    assert cancelled > 600, "hardly any get was still under way when it was cancelled"
+    assert cancelled > 300, "hardly any get was still under way when it was cancelled"
 
 
 def test_a_cancelled_put_leaves_nothing_half(s3: FakeS3) -> None:
@@ -280,7 +280,13 @@ def test_a_deletion_that_is_interrupted_ends_or_says_so(s3: FakeS3) -> None:
     bucket = bucket_of(s3)
     s3.page = 5
     contents = tuple(f"{n}".encode() for n in range(20))
-    for faults in (["cut-after"], [None, None, "torn"], [None] * 5 + ["cut-before"], [None] * 6 + ["undeleted"]):
+    for faults in (
+        ["cut-after"],
+        [*[None] * 6, "cut-after"],
+        [None, None, "torn"],
+        [None] * 5 + ["cut-before"],
+        [None] * 6 + ["undeleted"],
+    ):
         anyio.run(bucket.blobs("alice", "s-1").put, contents)
         s3.faults.extend(faults)
         assert anyio.run(bucket.delete, "alice") == 20

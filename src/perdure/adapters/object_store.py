@@ -166,8 +166,8 @@ class Bucket:
                 try:
                     if not (left := await self._sizes(folder)):
                         break
-                    await obstore.delete_async(self.store, list(left))
                     deleted |= left.keys()
+                    await obstore.delete_async(self.store, list(left))
                 except GenericError:
                     if attempt == _PASSES - 1:
                         raise
