@@ -388,6 +388,21 @@ def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
     with_homes(postgres, body, connections=1)
 
 
+def test_it_works_on_uvloop_as_well(postgres: str) -> None:
+    """SCL-1: the loop of the gateway."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        store = PostgresStore(postgres)
+        home = store.home(new_name())
+        made = await begun(home, "s1", said("a"))
+        await made.journal.close()
+        assert names(await home.load("s1")) == ["a"]
+        await store.close()
+
+    uvloop.run(main())
+
+
 # --- migrations -------------------------------------------------------------------------------------------------------
 
 
