@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.contract.test_homes import begun, boundary, names, new_name, said
 
 from perdure.adapters.postgres import schema
+from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.errors import JournalError, JournalLost, NewerFormat
 from perdure.ports.home import KnownLink
@@ -174,6 +176,64 @@ def test_an_append_whose_answer_was_lost_is_there_once(postgres: str) -> None:
         assert (await made.journal.append((said("c"),))).seq == 3
         assert names(await home.load("s1")) == ["a", "b", "c"]
         await made.journal.close()
+
+    with_homes(postgres, body)
+
+
+def test_whatever_is_committed_without_an_answer_is_done_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCL-3: a session that is made, opened or forked, a document and notes: the second attempt finds the first."""
+    import psycopg
+
+    real, lost = Database.transaction, list[str]()
+
+    @asynccontextmanager
+    async def losing(self: Database, tenant: int) -> AsyncIterator[Any]:
+        async with real(self, tenant) as cursor:
+            yield cursor
+        if lost:
+            lost.pop()
+            try:
+                raise psycopg.OperationalError("the connection is lost")
+            except psycopg.OperationalError as e:
+                raise JournalError("the connection is lost") from e
+
+    monkeypatch.setattr(Database, "transaction", losing)
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        async def once(ask: Callable[[], Awaitable[Any]]) -> Any:
+            """What it gives though the answer of its last statement doesn't come, and isn't waited for twice."""
+            lost.append("")
+            given = await ask()
+            assert not lost
+            return given
+
+        await home.store.db.make_tenant(home.name)
+        made = await once(lambda: home.create("s1", project="/p", created=1.0))
+        await made.journal.append((said("a"),))
+        assert await once(lambda: made.notes.write(b"one", instead_of=None))
+        assert await once(lambda: made.notes.write(b"two", instead_of=b"one"))
+        documents = home.documents("d")
+        first = await once(lambda: documents.put("n", b"1", instead_of=None))
+        second = await once(lambda: documents.put("n", b"2", instead_of=first))
+        assert first and second and await documents.put("n", b"3", instead_of=first) is None
+        assert await documents.put("n", b"2", instead_of=None) is None
+        source = await home.open("s1", read_only=True)
+        past = (await source.journal.load(whole=True)).records
+        await home.fork("s1", "s2", created=2.0, past=past)
+        monkeypatch.setattr(home.store.db.__class__, "again", losing_once(lost, home.store.db.__class__.again))
+        await home.fork("s1", "s3", created=2.0, past=past)
+        assert not lost and names(await home.load("s3")) == ["a"] == names(await home.load("s2"))
+        with pytest.raises(JournalError, match="there is a session"):
+            await home.fork("s1", "s3", created=3.0, past=past)
+        await made.journal.close()
+
+    def losing_once(lost: list[str], again: Any) -> Any:
+        async def asked(self: Database, work: Any) -> Any:
+            if work.__qualname__.endswith("fork.<locals>.write"):
+                lost.append("")
+            return await again(self, work)
+
+        return asked
 
     with_homes(postgres, body)
 

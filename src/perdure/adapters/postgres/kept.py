@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -198,16 +199,18 @@ class PostgresDocuments:
         tenant = await self.db.make_tenant(self.tenant)
         if instead_of is None:
             statement = (
-                "INSERT INTO perdure.documents (tenant, kind, name, data) VALUES (%(tenant)s, %(kind)s, %(name)s, "
-                "%(data)b) ON CONFLICT (tenant, kind, name) DO NOTHING RETURNING version::text"
+                "INSERT INTO perdure.documents AS d (tenant, kind, name, data, put_by) "
+                "VALUES (%(tenant)s, %(kind)s, %(name)s, %(data)b, %(put)b) ON CONFLICT (tenant, kind, name) "
+                "DO UPDATE SET data = d.data WHERE d.put_by = excluded.put_by RETURNING version::text"
             )
         else:
             statement = (
-                "UPDATE perdure.documents SET data = %(data)b, version = DEFAULT, modified = DEFAULT "
-                "WHERE tenant = %(tenant)s AND kind = %(kind)s AND name = %(name)s AND version = %(version)s::bigint "
-                "RETURNING version::text"
+                "UPDATE perdure.documents SET data = %(data)b, version = DEFAULT, modified = DEFAULT, put_by = %(put)b "
+                "WHERE tenant = %(tenant)s AND kind = %(kind)s AND name = %(name)s "
+                "AND (version = %(version)s::bigint OR put_by = %(put)b) RETURNING version::text"
             )
-        values = {"tenant": tenant, "kind": self.kind, "name": name, "data": data, "version": instead_of}
+        put = secrets.token_bytes(8)
+        values = {"tenant": tenant, "kind": self.kind, "name": name, "data": data, "version": instead_of, "put": put}
         rows = await self.db.ask(tenant, statement, values)
         return rows[0][0] if rows else None
 

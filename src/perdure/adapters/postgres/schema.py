@@ -80,11 +80,13 @@ CREATE TABLE perdure.notes (
 );
 
 CREATE SEQUENCE perdure.versions;
+-- `put_by` is another for each put: one whose answer was lost on its way is known again.
 CREATE TABLE perdure.documents (
   tenant bigint NOT NULL REFERENCES perdure.tenants,
   kind text NOT NULL,
   name text NOT NULL,
   data bytea NOT NULL,
+  put_by bytea NOT NULL,
   version bigint NOT NULL DEFAULT nextval('perdure.versions'),
   modified timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (tenant, kind, name)

@@ -228,9 +228,13 @@ class PostgresHome:
 
         await copy_records(placed, append)
         tenant = await self._db.make_tenant(self.name)
-        owner = self._db.new_owner()
+        owner, attempts = self._db.new_owner(), 0
 
         async def write() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1 and await self._is_there(tenant, header):
+                return  # the first attempt was committed, and its answer lost
             async with self._db.transaction(tenant) as cursor:
                 await cursor.execute(f"{_CREATE} RETURNING number".encode(), _created(tenant, header, owner, 0.0))
                 row = await cursor.fetchone()
@@ -390,6 +394,10 @@ class PostgresHome:
             shown = ", ".join(row[0] for row in rows[:_SHOWN]) + (" and more" if len(rows) > _SHOWN else "")
             raise SessionNotFound(f"{reference!r} names several sessions: {shown}; give more of the id")
         return tenant, rows[0][0]
+
+    async def _is_there(self, tenant: int, header: Header) -> bool:
+        statement = "SELECT 1 FROM perdure.sessions WHERE tenant = %s AND id = %s AND header = %b"
+        return bool(await self._ask(tenant, statement, (tenant, header.session, encode_header(header))))
 
     def _not_found(self, reference: str) -> SessionNotFound:
         return SessionNotFound(f"no session {reference[:80]!r} in {self._db.place}")
