@@ -29,10 +29,12 @@ import anyio
 
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.schema import migrate
+from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import ClaimLost, JournalError
 from perdure.ports.home import Claim
 from perdure.testing.postgres import PostgresServer, why_there_is_no_server
+from perdure.transcript.messages import Message, MessageId
 from perdure.wiring.worker import Commit, Worker
 
 WORKERS, WISHERS, SESSIONS = 6, 2, 50
@@ -341,6 +343,33 @@ def jobs_per_second(server: PostgresServer, *, connections: int = 8, each: int =
     return connections * each / (time.monotonic() - began)
 
 
+def appends_per_second(server: PostgresServer, *, writers: int = 32, each: int = 150) -> float:
+    """Records of 2 KB, each acknowledged before the next, by one process with a session for each writer."""
+    url = server.database("appends")
+    anyio.run(migrate, url)
+    seconds = 0.0
+
+    async def write(home: PostgresHome, number: int) -> None:
+        stored = await home.create(f"s{number}", project="/bench", created=1.0)
+        for step in range(each):
+            await stored.journal.append((Message.of("user", "x" * 2_000, id=MessageId(f"m{step}")),))
+        await stored.journal.close()
+
+    async def main() -> None:
+        nonlocal seconds
+        store = PostgresStore(url, connections=writers)
+        await store.probe()
+        began = time.monotonic()
+        async with anyio.create_task_group() as group:
+            for number in range(writers):
+                group.start_soon(write, store.home("bench"), number)
+        seconds = time.monotonic() - began
+        await store.close()
+
+    anyio.run(main)
+    return writers * each / seconds
+
+
 # --- the command
 
 
@@ -366,7 +395,9 @@ def main() -> int:
         for line in report(came, args.seed):
             print(line)
         jobs = jobs_per_second(server)
+        appends = appends_per_second(server)
         print(f"jobs/s, claimed and finished on 8 connections: {jobs:,.0f} (goal {GOAL_JOBS:,})")
+        print(f"appends/s of 2 KB by 32 writers: {appends:,.0f} (goal {GOAL_APPENDS:,})")
     return 1 if came.wrong else 0
 
 

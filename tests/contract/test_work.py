@@ -503,6 +503,20 @@ def test_more_can_be_wanted_while_effects_are_written(empty_queue: str) -> None:
     with_store(empty_queue, body)
 
 
+def test_a_worker_that_is_paused_while_it_commits_locks_its_row_for_a_while_only(empty_queue: str) -> None:
+    """SCL-3: the server ends its transaction, and nothing of that stays with the connection."""
+
+    async def body(store: PostgresStore) -> None:
+        asked = "SELECT current_setting('idle_in_transaction_session_timeout')"
+        await store.work.want("t", "s", "notes", 1)
+        async with store.work.finishing(await the_one(store.work)), store.db.connection() as connection:
+            assert await (await connection.execute(asked)).fetchone() == ("30s",)
+        async with store.db.connection() as connection:
+            assert await (await connection.execute(asked)).fetchone() == ("0",)
+
+    with_store(empty_queue, body)
+
+
 def test_broken_connections_and_a_crash_lose_no_work(empty_queue: str, postgres_server: PostgresServer) -> None:
     """SCL-2: what was acknowledged is there, and the next call finds a connection again."""
     broken = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway'"

@@ -9,12 +9,15 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.contract.test_work import LONG, NoPause, finish
 
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.adapters.work import ATTEMPTS, SqliteWorkQueue
 from perdure.errors import ClaimLost
 from perdure.ports.home import Claim, WorkQueue
+from perdure.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.machines
 
@@ -53,10 +56,10 @@ class WorkMachine(RuleBasedStateMachine):
         self.ranges: dict[Row, list[tuple[int, int]]] = {}
         self.portal_context = start_blocking_portal()
         self.portal = self.portal_context.__enter__()
-        self.queue = self.opened()
+        self.queue = self.portal.call(self.opened)
 
-    def opened(self) -> WorkQueue:
-        return self.portal.call(lambda: SqliteWorkQueue(chance=NoPause()))  # type: ignore[arg-type, return-value]
+    async def opened(self) -> WorkQueue:
+        return SqliteWorkQueue(chance=NoPause())
 
     def teardown(self) -> None:
         self.portal.call(self.queue.close)
@@ -150,6 +153,22 @@ class WorkMachine(RuleBasedStateMachine):
         for row, ranges in self.ranges.items():
             assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
             assert ranges[-1][1] == self.rows[row].done
+
+
+def test_a_queue_in_postgresql_is_what_the_model_says(postgres: str, postgres_server: PostgresServer) -> None:
+    """SCL-2, SCL-4: the same, where workers share no memory."""
+
+    class InDatabase(WorkMachine):
+        async def opened(self) -> WorkQueue:
+            postgres_server.execute("TRUNCATE perdure.work", url=postgres.replace("gateway@", "postgres@"))
+            self.db = Database(postgres, connections=1)
+            return PostgresWorkQueue(self.db, chance=NoPause())
+
+        def teardown(self) -> None:
+            self.portal.call(self.db.close)
+            super().teardown()
+
+    run_state_machine_as_test(InDatabase, settings=settings(max_examples=15, stateful_step_count=40))
 
 
 class TestWork(WorkMachine.TestCase):  # type: ignore[name-defined, misc]

@@ -101,6 +101,8 @@ class Database:
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(self.connection())
             await stack.enter_async_context(connection.transaction())
+            # Whoever is paused in it keeps its rows locked no longer than that (SCL-3).
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '30s'")
             return stack.pop_all(), connection
 
     @asynccontextmanager
