@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways import in_loop
 
-from perdure.adapters.journal import FileHome
-from perdure.adapters.journal.memory_home import MemoryHome
+from perdure.adapters.journal.memory_home import MemoryHomes
 from perdure.engine.session import LiveSession
 from perdure.errors import SessionBusy, SessionNotFound
-from perdure.ports.home import Home
+from perdure.ports.home import Home, Store
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
 from perdure.wiring import create_session, fork_session, open_session
+from perdure.wiring.stores import store_at
 
 pytestmark = pytest.mark.contract
 
 
-@pytest.fixture(params=("files", "memory"))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    yield FileHome(tmp_path) if request.param == "files" else MemoryHome("home")
+@pytest.fixture(params=("files", "memory", "postgres"))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        return MemoryHomes()
+    return store_at(tmp_path if request.param == "files" else request.getfixturevalue("postgres"))
+
+
+def in_home(test: Callable[[Home], Awaitable[None]]) -> Callable[[Store], None]:
+    """A test of a new home of each store."""
+
+    def run(store: Store) -> None:
+        async def main() -> None:
+            try:
+                await test(store.home(secrets.token_hex(8)))
+            finally:
+                await store.close()
+
+        asyncio.run(main())
+
+    run.__doc__ = test.__doc__
+    return run
 
 
 def words(session: LiveSession) -> list[str]:
@@ -37,7 +56,7 @@ async def begun(home: Home, session: str, *said: str, **more: Any) -> LiveSessio
     return made
 
 
-@in_loop
+@in_home
 async def test_a_session_goes_on_where_it_was_left(home: Home) -> None:
     """SCL-1: by its id or the beginning of it; one owner at a time, any number of readers."""
     session = await begun(home, "session-one", "the first thing", "the second")
@@ -55,7 +74,7 @@ async def test_a_session_goes_on_where_it_was_left(home: Home) -> None:
         await open_session(home, "nothing")
 
 
-@in_loop
+@in_home
 async def test_a_fork_leaves_its_parent_as_it_is(home: Home) -> None:
     """SES-1, SCL-1: it has an id of its own, and says where it comes from."""
     session = await begun(home, "one", "the first thing")
@@ -69,7 +88,7 @@ async def test_a_fork_leaves_its_parent_as_it_is(home: Home) -> None:
     await session.close()
 
 
-@in_loop
+@in_home
 async def test_a_session_finds_what_others_of_its_project_said(home: Home) -> None:
     """RCL-1, SES-2, SCL-1: and nothing of another project."""
     for name, text in (("one", "the walrus sleeps"), ("two", "a walrus and an oyster")):

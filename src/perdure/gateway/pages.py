@@ -57,7 +57,7 @@ async def health(gateway: Gateway) -> GatewayResponse:
 async def ready(gateway: Gateway) -> GatewayResponse:
     """The disk took an append just now. Without that the gateway still proxies, and remembers nothing."""
     is_ready, seconds = await gateway.is_ready()
-    text = "ready" if is_ready else "not ready: the disk takes no append"
+    text = "ready" if is_ready else "not ready: nothing can be recorded"
     return _json(200 if is_ready else 503, {"status": text, "append_ms": round(seconds * 1e3, 2)})
 
 
