@@ -430,6 +430,25 @@ def test_an_append_changes_no_index_of_sessions(postgres: str, postgres_server: 
     assert found == {"tenant": "-", "number": "-", "id": '"C"'}
 
 
+def test_a_tenant_that_was_deleted_elsewhere_is_made_anew(postgres: str) -> None:
+    """SCL-6: a gateway that knew its number is told so once, and keeps nothing under the old one."""
+
+    async def body(first: PostgresHome, second: PostgresHome) -> None:
+        made = await begun(first, "s1", said("a"))
+        assert await second.has("s1")
+        await first.store.delete_tenant(first.name)
+        with pytest.raises(JournalLost, match="deleted"):
+            await made.journal.append((said("b"),))
+        await made.journal.close()
+        with pytest.raises(JournalError, match="foreign key"):
+            await begun(second, "s2")
+        again = await begun(second, "s2", said("b"))
+        await again.journal.close()
+        assert names(await first.load("s2")) == ["b"] and not await first.has("s1")
+
+    with_homes(postgres, body)
+
+
 def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
     """SCL-1: a transaction pooler may hand the connection to anybody next: no role, no tenant, nothing prepared."""
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ Connection = psycopg.AsyncConnection[TupleRow]
 Values = Sequence[Any] | Mapping[str, Any] | None
 T = TypeVar("T")
 
+_TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
 
 _JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
@@ -50,7 +52,7 @@ class Database:
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
         self._is_checked = self._is_closed = False
-        self._tenants: dict[str, int] = {}
+        self._tenants: dict[str, tuple[int, float]] = {}  # their numbers, and until when those are taken for right
 
     def new_owner(self) -> str:
         """A name for who opens a session: nobody else has it, nor has another opening."""
@@ -80,6 +82,8 @@ class Database:
                     await connection.close()
         except psycopg.Error as e:
             what = one_line_of(e)
+            if isinstance(e, psycopg.errors.ForeignKeyViolation):  # by all likelihood, the tenant was deleted
+                self._tenants.clear()
             if isinstance(e, psycopg.errors.InsufficientPrivilege) and SERVING in what:
                 what += f": GRANT {SERVING} TO the user of the URL"
             raise JournalError(f"{self.place}: {what}") from e
@@ -141,12 +145,14 @@ class Database:
 
     async def tenant(self, name: str) -> int | None:
         """The number of a tenant; None for one that nothing was kept for yet."""
-        if name not in self._tenants:
+        number, until = self._tenants.get(name, (0, 0.0))
+        if time.monotonic() >= until:  # it may have been deleted elsewhere, and made anew
             rows = await self.ask(0, "SELECT id FROM perdure.tenants WHERE name = %s", (name,))
             if not rows:
                 return None
-            self._tenants[name] = rows[0][0]
-        return self._tenants[name]
+            number = rows[0][0]
+            self._tenants[name] = number, time.monotonic() + _TENANT_SECONDS
+        return number
 
     async def make_tenant(self, name: str) -> int:
         """The number of a tenant, which is made if need be."""

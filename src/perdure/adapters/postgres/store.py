@@ -108,7 +108,10 @@ class PostgresStore:
         return [row[0] for row in rows]
 
     async def delete_tenant(self, tenant: str) -> None:
-        """Remove a home for good. What was deleted leaves the database's files with the next `VACUUM`."""
+        """Remove a home for good, also under an owner that writes there: it is told with its next append.
+
+        What was deleted leaves the database's files with the next `VACUUM`.
+        """
         number = await self.db.tenant(tenant)
         if number is not None:
             async with self.db.transaction(number) as cursor:
