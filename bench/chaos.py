@@ -39,7 +39,7 @@ from perdure.wiring.worker import Commit, Worker
 
 WORKERS, WISHERS, SESSIONS = 6, 2, 50
 LEASE_SECONDS = 1.0
-PAUSE_SECONDS = (1.2, 2.5)  # of a worker that is stopped: longer than its lease
+PAUSE_SECONDS = (1.5, 2.5)  # of a worker that is stopped: longer than its lease
 GOAL_JOBS, GOAL_APPENDS = 900, 2_500
 KIND, TENANT = "notes", "chaos"
 SETTINGS = {"track_commit_timestamp": "on", "autovacuum": "on"}
@@ -171,15 +171,24 @@ class Crew:
         return worker
 
     def kill(self) -> None:
-        number = self._chance.randrange(WORKERS)
+        number = self.workers.index(self._awake())
         self._end(self.workers[number])
         self.workers[number] = self._started()
 
-    def pause(self) -> None:
-        worker = self._chance.choice(self.workers)
+    def _awake(self) -> BaseProcess:
+        """One that isn't paused: those are to come back late."""
+        paused = [worker for _, worker in self._paused]
+        return self._chance.choice([worker for worker in self.workers if worker not in paused])
+
+    def pause(self) -> int:
+        """Stop one, unless half of them are stopped already; how many that were."""
+        if len(self._paused) >= WORKERS // 2:
+            return 0
+        worker = self._awake()
         assert worker.pid is not None
         os.kill(worker.pid, signal.SIGSTOP)
         self._paused.append((time.monotonic() + self._chance.uniform(*PAUSE_SECONDS), worker))
+        return 1
 
     def wake(self, *, everyone: bool = False) -> None:
         """Let those go on whose pause is over."""
@@ -237,8 +246,7 @@ def _disturb(server: PostgresServer, crew: Crew, came: Chaos, chance: Random, *,
         crew.kill()
         came.kills += 1
         if came.kills % 3 == 0:
-            crew.pause()
-            came.pauses += 1
+            came.pauses += crew.pause()
         if came.kills % 10 == 0:
             server.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure' "
