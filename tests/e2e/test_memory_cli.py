@@ -104,7 +104,7 @@ def test_bench_retrieval(tmp_path: Path) -> None:
     timing = json.loads(perdure(tmp_path, "bench", "retrieval", "--timing", "--size", "50", "--json").stdout)["timing"]
     assert timing[0]["memories"] == 50
     bad = perdure(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
-    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    assert (bad.returncode, bad.stderr.count("\n")) == (3, 1)  # CLI-5: it isn't there
 
 
 def test_facts_for_a_task_by_code(tmp_path: Path, folder: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.gateways import fake, in_loop, serving
 
-from perdure.adapters.journal import SessionStore, store
+from perdure.adapters.journal import store
+from perdure.adapters.journal.home import FileHome
 from perdure.errors import JournalError
 from perdure.gateway import sessions
 
@@ -36,7 +37,7 @@ def full(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("module", "seam", "fault"),
-    [(store, "_copy_records", full), (store, "_copy_folders", broken), (sessions, "open_session", broken)],
+    [(store, "copy_records", full), (store, "_copy_folders", broken), (sessions, "open_session", broken)],
 )
 @in_loop
 async def test_a_fork_that_fails_leaves_nothing(
@@ -50,6 +51,7 @@ async def test_a_fork_that_fails_leaves_nothing(
             talk += [said("assistant", await ask(client, talk)), said("user", text)]
         await ask(client, talk)
         (own,) = at.gateway._sessions.values()
+        assert isinstance(own.home, FileHome)
         (held,) = own.open.values()
         fork = [*talk[:2], said("user", "another way"), said("assistant", "so"), said("user", "and on")]
         with monkeypatch.context() as patched:
@@ -57,10 +59,10 @@ async def test_a_fork_that_fails_leaves_nothing(
             assert await ask(client, fork), "what fails here is no reason to keep the client from its model"
         assert at.metric("perdure_forks_total") == 0
         assert held.users == 0 and [one.users for one in own.open.values()] == [0]
-        assert [info.id for info in SessionStore(own.home).list()] == [held.id]
-        assert not list(own.home.rglob(".forking-*"))
+        assert [info.id for info in own.home.files.list()] == [held.id]
+        assert not list(own.home.path.rglob(".forking-*"))
         assert await ask(client, fork)
         assert at.metric("perdure_forks_total") == 1 and len(own.open) == 2
         assert [one.users for one in own.open.values()] == [0, 0]
-        found = SessionStore(own.home).list()
+        found = own.home.files.list()
         assert len(found) == 2 and not any(info.problem for info in found)
