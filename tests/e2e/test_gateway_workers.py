@@ -118,17 +118,18 @@ async def test_the_command_works_for_gateways_of_a_database(tmp_path: Path, post
         assert len(await home.sessions()) == 1 and at.metric("perdure_passed_total", reason="journal") == 0
 
 
-@pytest.mark.parametrize("kind", ["memory", "postgres"])
+@pytest.fixture(params=["memory", "postgres"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """The URL of a database; None for a store in memory. A server is started before there is a loop."""
+    return request.getfixturevalue("postgres") if request.param == "postgres" else None
+
+
 @in_loop
-async def test_a_worker_that_lost_its_claim_leaves_no_notes(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
+async def test_a_worker_that_lost_its_claim_leaves_no_notes(tmp_path: Path, database: str | None) -> None:
     """SCL-2: what it made is dropped, and whoever has the claim now makes it."""
-    store: Any = MemoryHomes(waits=2.0)
-    if kind == "postgres":
-        store = PostgresStore(request.getfixturevalue("postgres"))
-        for tenant in await store.tenants():
-            await store.delete_tenant(tenant)
+    store: Any = MemoryHomes(waits=2.0) if database is None else PostgresStore(database)
+    for tenant in await store.tenants():
+        await store.delete_tenant(tenant)
     async with (
         fake(upstream(*[f"done {n}" for n in range(8)])) as server,
         serving(tmp_path, server, store=store, background="workers") as at,
