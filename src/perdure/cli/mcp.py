@@ -95,9 +95,9 @@ def mcp(
         serve = partial(
             serve_http, offered, *address, token=token, allowed_hosts=tuple(allow_host or ()), on_ready=on_ready
         )
-    else:
-        note_if_typed("a client such as Claude Code")
     try:
+        if address is None:
+            note_if_typed("a client such as Claude Code")
         anyio.run(serve)
     except KeyboardInterrupt:
         pass

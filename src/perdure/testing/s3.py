@@ -17,18 +17,14 @@ import zlib
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
-from types import TracebackType
 from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
-from anyio.from_thread import start_blocking_portal
-
-from perdure.testing.server import ReceivedRequest, read_request
+from perdure.testing.server import LocalServer, ReceivedRequest
 
 # Errors before anything is done; connections cut before or after it, within the answer's body, or never answered; a
 # deletion of many that is answered by 200 and deletes none.
@@ -81,7 +77,7 @@ class S3Refusal(Exception):
 
 
 @dataclass(slots=True)
-class FakeS3:
+class FakeS3(LocalServer):
     """`async with FakeS3() as s3:` serves at `s3.url`; without an event loop it is `with FakeS3() as s3:`.
 
     buckets       what is stored, by bucket and key
@@ -97,19 +93,7 @@ class FakeS3:
     faults: deque[S3Fault | None] = field(default_factory=deque)
     page: int = _MOST_AT_ONCE
     keeps_versions: bool = False
-    port: int = 0  # 0: a free one
-    received: list[ReceivedRequest] = field(default_factory=list)  # without their bodies
     former: list[StoredObject] = field(default_factory=list)  # versions that are no longer the newest
-    _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
-
-    @property
-    def url(self) -> str:
-        if self._server is None:
-            raise RuntimeError("it isn't served yet: write `async with FakeS3(…) as s3`, or `with`")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"http://{host}:{port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -127,48 +111,8 @@ class FakeS3:
         named = ((key.encode(), stored.data) for objects in self.buckets.values() for key, stored in objects.items())
         return b"\0".join([*(part for pair in named for part in pair), *(stored.data for stored in self.former)])
 
-    async def __aenter__(self) -> FakeS3:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def __enter__(self) -> FakeS3:
-        with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal())
-            stack.enter_context(portal.wrap_async_context_manager(self))
-            self._blocking = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
-        self._blocking.close()
-
-    # --- the wire -------------------------------------------------------------------------------------------------
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            while (request := await read_request(reader, writer)) is not None:
-                self.received.append(ReceivedRequest(request.method, request.path, request.headers, b"", request.query))
-                if not await self._answer(request, writer):
-                    break
-        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
-            pass  # the client went away, or the test is over
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
     async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False when the connection has to end."""
+        self.received.append(ReceivedRequest(request.method, request.path, request.headers, b"", request.query))
         fault = self.faults.popleft() if self.faults else None
         if fault == "cut-before":
             return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -206,8 +207,67 @@ class ReceivedRequest:
     query: str = ""
 
 
+@dataclass(slots=True, kw_only=True)
+class LocalServer(ABC):
+    """A server on a local port, in the caller's event loop (`async with`), or in one of its own (`with`)."""
+
+    port: int = 0  # 0: a free one
+    received: list[ReceivedRequest] = field(default_factory=list)
+    _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
+
+    @property
+    def url(self) -> str:
+        if self._server is None:
+            raise RuntimeError(f"it isn't served yet: write `async with {type(self).__name__}(…) as server`, or `with`")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            stack.enter_context(portal.wrap_async_context_manager(self))
+            self._blocking = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        self._blocking.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while (request := await read_request(reader, writer)) is not None:
+                if not await self._answer(request, writer):
+                    break
+        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            pass  # the client went away, or the test is over
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    @abstractmethod
+    async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection has to end."""
+
+
 @dataclass(slots=True)
-class FakeServer:
+class FakeServer(LocalServer):
     """`async with FakeServer(upstream) as server:` serves at `server.url` (for the OpenAI SDK: `server.url + "/v1"`).
 
     Without an event loop it is `with FakeServer(upstream) as server:`.
@@ -223,69 +283,17 @@ class FakeServer:
     routes: dict[tuple[str, str], Any] = field(default_factory=dict)
     cuts_at: int | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    received: list[ReceivedRequest] = field(default_factory=list)
     delay_seconds: float = 0.0  # between two events
-    port: int = 0  # 0: a free one
     keeps_requests: bool = True  # in `received`
     overflow_in_stream: bool = False  # Responses: an input that is too long fails behind a status of 200
-    _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
     _responses: FakeResponses = field(init=False)
 
     def __post_init__(self) -> None:
         self._responses = FakeResponses(self.upstream)
 
-    @property
-    def url(self) -> str:
-        if self._server is None:
-            raise RuntimeError("it isn't served yet: write `async with FakeServer(…) as server`, or `with`")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"http://{host}:{port}"
-
-    async def __aenter__(self) -> FakeServer:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def __enter__(self) -> FakeServer:
-        with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal())
-            stack.enter_context(portal.wrap_async_context_manager(self))
-            self._blocking = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
-        self._blocking.close()
-
-    # --- the wire -------------------------------------------------------------------------------------------------
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            while (request := await read_request(reader, writer)) is not None:
-                if self.keeps_requests:
-                    self.received.append(request)
-                if not await self._answer(request, writer):
-                    break
-        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
-            pass  # the client went away, or the test is over
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
     async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False when the connection has to end."""
+        if self.keeps_requests:
+            self.received.append(request)
         hosted = HostedRequest.of(request.path)
         in_frames = hosted is not None and hosted.host == "bedrock"
         answer = self._respond(request)

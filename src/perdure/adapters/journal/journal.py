@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,7 +63,40 @@ class PendingAppend:
         return self.receipt
 
 
-class FileJournal:
+class GroupedAppends(ABC):
+    """What journals share that write in groups: coroutines that append while a write is under way share the next."""
+
+    def __init__(self) -> None:
+        self._queue: list[PendingAppend] = []
+        self._turn = anyio.Lock()
+
+    async def append(self, records: tuple[Record, ...]) -> Receipt:
+        """What the port says."""
+        waiting = PendingAppend(records)
+        self._queue.append(waiting)
+        try:
+            async with self._turn:
+                if not waiting.is_taken:
+                    await self._flush()
+        finally:
+            if not waiting.is_taken:  # cancelled before its turn
+                self._queue.remove(waiting)
+        return waiting.outcome()
+
+    async def _flush(self) -> None:
+        """Write all that waits for its turn, whoever is cancelled meanwhile."""
+        batch, self._queue = self._queue, []
+        for waiting in batch:
+            waiting.is_taken = True
+        with anyio.CancelScope(shield=True):
+            await self._write(batch)
+
+    @abstractmethod
+    async def _write(self, batch: list[PendingAppend]) -> None:
+        """Write them, and give each its receipt or its error."""
+
+
+class FileJournal(GroupedAppends):
     """`ports.Journal` in one file. Made by `create` or `open`; a writer should hold the session's lock."""
 
     def __init__(
@@ -75,6 +109,7 @@ class FileJournal:
         *,
         is_to_mend: bool = False,
     ) -> None:
+        super().__init__()
         self._path = path
         self._disk = disk
         self._lock = lock
@@ -89,8 +124,6 @@ class FileJournal:
         self._damage: list[JournalDamage] = []
         self._unrecorded: list[Repaired] = []
         self._repairs: tuple[Repaired, ...] = ()
-        self._queue: list[PendingAppend] = []
-        self._turn = anyio.Lock()
         self._one_thread = anyio.CapacityLimiter(1)
         self._is_closed = False
         self._opened: Loaded | None = self._repaired(scan)
@@ -265,19 +298,6 @@ class FileJournal:
 
     # --- writing
 
-    async def append(self, records: tuple[Record, ...]) -> Receipt:
-        """What the port says."""
-        waiting = PendingAppend(records)
-        self._queue.append(waiting)
-        try:
-            async with self._turn:
-                if not waiting.is_taken:
-                    await self._flush()
-        finally:
-            if not waiting.is_taken:  # cancelled before its turn
-                self._queue.remove(waiting)
-        return waiting.outcome()
-
     async def hold(self) -> None:
         """Nothing: the session's lock is held until it is closed."""
 
@@ -296,17 +316,13 @@ class FileJournal:
         self._writable().sync()
         self._mark.write(msgspec.structs.replace(self._current_mark(), is_synced=True))
 
-    async def _flush(self) -> None:
-        """Write and sync all that waits, whoever is cancelled meanwhile."""
-        batch, self._queue = self._queue, []
+    async def _write(self, batch: list[PendingAppend]) -> None:
+        """Write and sync them."""
         self._opened = None
-        for waiting in batch:
-            waiting.is_taken = True
-        with anyio.CancelScope(shield=True):
-            if self._is_synced or sum(map(encoding_weight, batch)) >= LARGE_BYTES:
-                await anyio.to_thread.run_sync(self._commit, batch, limiter=self._one_thread)
-            else:
-                self._commit(batch)
+        if self._is_synced or sum(map(encoding_weight, batch)) >= LARGE_BYTES:
+            await anyio.to_thread.run_sync(self._commit, batch, limiter=self._one_thread)
+        else:
+            self._commit(batch)
 
     def _commit(self, batch: list[PendingAppend]) -> None:
         try:

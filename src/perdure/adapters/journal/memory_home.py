@@ -5,7 +5,6 @@ Owners rest between requests here, and one whose lease has ended may find that a
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,13 +17,20 @@ import msgspec
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal, MemoryNotes
 from perdure.adapters.journal.search import hit_of, ranked, weighed
-from perdure.adapters.journal.store import KEY_BYTES, ListingFacts, checked_id, copy_records
+from perdure.adapters.journal.store import (
+    KEY_BYTES,
+    ListingFacts,
+    checked_id,
+    copy_records,
+    new_header,
+    real_project,
+)
 from perdure.adapters.work import SqliteWorkQueue
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
 from perdure.ports.home import Durability, KeptDocument, KnownLink, SessionInfo, StoredSession
 from perdure.ports.session import Blobs, LoadedJournal, PlacedRecord, Receipt, SearchResults
 from perdure.recall.queries import terms_of
-from perdure.transcript.codec import FORMAT, VERSION, encode_header, encode_line
+from perdure.transcript.codec import VERSION, encode_header, encode_line
 from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Header, Record
 
@@ -321,15 +327,7 @@ class MemoryHome:
         durability: Durability = "commit",
     ) -> StoredSession:
         """A new session of a project."""
-        header = Header(
-            format=FORMAT,
-            version=VERSION,
-            session=checked_id(session),
-            created=created,
-            project=_place_of(project),
-            source=source,
-            forked_from=forked_from,
-        )
+        header = new_header(session, project=project, created=created, source=source, forked_from=forked_from)
         return self._owned(self._made(header), durability)
 
     async def open(
@@ -407,7 +405,7 @@ class MemoryHome:
 
     def listed(self, project: str | None = None) -> list[KeptSession]:
         """All sessions, or those of a project, last written first."""
-        where = None if project is None else _place_of(project)
+        where = None if project is None else real_project(project)
         found = [one for one in self._sessions.values() if where in (None, one.header.project)]
         return sorted(found, key=lambda one: (one.written, one.header.session), reverse=True)
 
@@ -509,8 +507,3 @@ class MemoryHomes:
     async def close(self) -> None:
         """What is kept stays as long as the store."""
         await self.work.close()
-
-
-def _place_of(project: str | Path) -> str:
-    """A project's folder, by whatever path it was named."""
-    return os.path.realpath(project)

@@ -257,23 +257,11 @@ class SessionStore:
         is_draft: bool = False,
     ) -> SessionFiles:
         """A new session of a project, locked for writing. A draft is none until `publish` makes it one."""
-        real = await anyio.to_thread.run_sync(os.path.realpath, project)
-        if not is_utf8(real):
-            raise JournalError(
-                f"{name_for_people(real)}: the folder's name isn't UTF-8: rename it, or work in another one"
-            )
-        directory = self.directory(session, project=real)
+        make = partial(new_header, session, project=project, created=created, source=source, forked_from=forked_from)
+        header = await anyio.to_thread.run_sync(make)
+        directory = self.directory(session, project=header.project or "")
         if is_draft:
             directory = directory.with_name(f"{IMPORT_DRAFT}{secrets.token_hex(8)}")
-        header = Header(
-            format=FORMAT,
-            version=VERSION,
-            session=session,
-            created=created,
-            project=real,
-            source=source,
-            forked_from=forked_from,
-        )
         lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
         try:
             journal = await FileJournal.create(
@@ -533,6 +521,33 @@ async def open_subagent(
         lock.release()
         raise
     return SessionFiles.of(name, directory, journal)
+
+
+def new_header(
+    session: str, *, project: str | Path, created: float, source: str | None = None, forked_from: str | None = None
+) -> Header:
+    """The header of a new session. Asks the file system where the project's folder really is.
+
+    Raises:
+        JournalError: It can't be the id of a session, or the folder's name can't be written down.
+    """
+    return Header(
+        format=FORMAT,
+        version=VERSION,
+        session=checked_id(session),
+        created=created,
+        project=real_project(project),
+        source=source,
+        forked_from=forked_from,
+    )
+
+
+def real_project(project: str | Path) -> str:
+    """A project's folder by its one real path. `JournalError` where that isn't UTF-8."""
+    real = os.path.realpath(project)
+    if not is_utf8(real):
+        raise JournalError(f"{name_for_people(real)}: the folder's name isn't UTF-8: rename it, or work in another one")
+    return real
 
 
 def checked_id(session: str) -> str:

@@ -18,7 +18,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from perdure.adapters.journal.journal import LARGE_BYTES, PendingAppend, encoding_weight, repair_of, sealed_line
+from perdure.adapters.journal.journal import (
+    LARGE_BYTES,
+    GroupedAppends,
+    PendingAppend,
+    encoding_weight,
+    repair_of,
+    sealed_line,
+)
 from perdure.adapters.journal.links import links_in, name_in
 from perdure.adapters.journal.reading import (
     JournalDamage,
@@ -109,10 +116,11 @@ class _Reading:
     damage: list[JournalDamage] = field(default_factory=list)
 
 
-class PostgresJournal:
+class PostgresJournal(GroupedAppends):
     """`ports.StoredJournal` of a session that a home made or opened."""
 
     def __init__(self, db: Database, head: SessionHead, *, durability: Durability, lease_seconds: float) -> None:
+        super().__init__()
         self._db = db
         self._head = head
         self.header = head.header
@@ -125,8 +133,6 @@ class PostgresJournal:
         self._is_unsure = False  # whether a lost append may be there all the same
         self._answers: dict[MessageId, tuple[str, ...]] = {}  # the ids in answers of messages that were stored last
         self._repairs: tuple[Repaired, ...] = ()
-        self._queue: list[PendingAppend] = []
-        self._turn = anyio.Lock()
         self._is_closed = False
         self._held_until = time.monotonic() + lease_seconds / 2  # until then the lease needn't be renewed
 
@@ -219,19 +225,6 @@ class PostgresJournal:
 
     # --- writing
 
-    async def append(self, records: tuple[Record, ...]) -> Receipt:
-        """What the port says. Coroutines that append while a statement is under way share the next one."""
-        waiting = PendingAppend(records)
-        self._queue.append(waiting)
-        try:
-            async with self._turn:
-                if not waiting.is_taken:
-                    await self._flush()
-        finally:
-            if not waiting.is_taken:  # cancelled before its turn
-                self._queue.remove(waiting)
-        return waiting.outcome()
-
     async def sync(self) -> None:
         """Make durable what was acknowledged so far under `durability="process"`; `JournalError` when it can't be."""
         async with self._turn:
@@ -283,17 +276,13 @@ class PostgresJournal:
                     if self._head.fence is not None:
                         await self._let_go()
 
-    async def _flush(self) -> None:
-        """Write all that waits for its turn, whoever is cancelled meanwhile."""
-        batch, self._queue = self._queue, []
-        for waiting in batch:
-            waiting.is_taken = True
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._commit(batch)
-            except JournalError as e:
-                for waiting in batch:
-                    waiting.error = waiting.error or e
+    async def _write(self, batch: list[PendingAppend]) -> None:
+        """Store them, in as few statements as can be."""
+        try:
+            await self._commit(batch)
+        except JournalError as e:
+            for waiting in batch:
+                waiting.error = waiting.error or e
 
     async def _commit(self, batch: list[PendingAppend]) -> None:
         self._check_writable()

@@ -13,7 +13,14 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from perdure.adapters.journal.store import ID_PREFIX, KEY_BYTES, checked_id, copy_records
+from perdure.adapters.journal.store import (
+    ID_PREFIX,
+    KEY_BYTES,
+    checked_id,
+    copy_records,
+    new_header,
+    real_project,
+)
 from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.adapters.postgres.journal import (
     APPEND,
@@ -40,7 +47,6 @@ from perdure.ports.home import Durability, SessionInfo, StoredSession
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
-from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, encode_header
 from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Header, Record
@@ -166,15 +172,7 @@ class PostgresHome:
         durability: Durability = "commit",
     ) -> StoredSession:
         """A new session of a project, which nobody else can write while it is open."""
-        header = Header(
-            format=FORMAT,
-            version=VERSION,
-            session=checked_id(session),
-            created=created,
-            project=_project(project),
-            source=source,
-            forked_from=forked_from,
-        )
+        header = new_header(session, project=project, created=created, source=source, forked_from=forked_from)
         tenant, owner = await self._db.make_tenant(self.name), self._db.new_owner()
         rows = await self._db.ask(
             tenant, f"{_CREATE} RETURNING {_HEAD}", _created(tenant, header, owner, self.store.lease_seconds)
@@ -295,14 +293,14 @@ class PostgresHome:
         """All sessions, or those of a project, last written first; only those that nobody wrote to since a time."""
         if (tenant := await self._db.tenant(self.name)) is None:
             return ()
-        values = {"tenant": tenant, "project": None if project is None else _project(project), "before": before}
+        values = {"tenant": tenant, "project": None if project is None else real_project(project), "before": before}
         return [_info(row, self._place(row[0])) for row in await self._ask(tenant, _SESSIONS, values)]
 
     # --- beside them
 
     def archive(self, project: str | None = None) -> PostgresArchive:
         """What was said in all sessions, or in those of a project."""
-        return PostgresArchive(self, None if project is None else _project(project))
+        return PostgresArchive(self, None if project is None else real_project(project))
 
     @property
     def blobs(self) -> PostgresBlobs:
@@ -465,14 +463,6 @@ def _created(tenant: int, header: Header, owner: str, lease_seconds: float) -> d
 def _number_of(session: StoredSession) -> int:
     assert isinstance(session.blobs, PostgresBlobs)
     return session.blobs.session
-
-
-def _project(project: str | Path) -> str:
-    """As files have it: a folder has one name."""
-    real = os.path.realpath(project)
-    if not is_utf8(real):
-        raise JournalError(f"{os.fsencode(real)!r}: the folder's name isn't UTF-8: rename it, or work in another one")
-    return real
 
 
 def _header(line: bytes, session: str, project: str | None, created: float) -> tuple[Header, str]:
