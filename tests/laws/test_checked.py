@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done
@@ -165,6 +165,12 @@ async def _act(world: World, kind: str, what: Any) -> None:
 
 
 @plans.examples(150)
+@example(
+    [
+        ("make", lambda: Message.of("assistant", [{"type": "text", "text": " "}])),
+        ("edit", b'{"type":"compaction","content":null}'),
+    ]
+)  # which has to be the first block of all
 @given(st.lists(ACTS, min_size=1, max_size=6))
 def test_what_comes_in_is_refused_whole_or_can_be_sent(acts: list[tuple[str, Any]]) -> None:
     """ENG-7: a package error with journal and view unchanged, or a request that both protocols' rules take."""

@@ -21,7 +21,7 @@ from perdure.context.cuts import follows_results
 from perdure.context.policy import Facts, has_recall_tool
 from perdure.context.reminders import neutralised, neutralised_parts
 from perdure.context.thinking import is_postponed
-from perdure.context.view import WORTH_CHARS, ContextView, ResultInView, progress_lines
+from perdure.context.view import WORTH_CHARS, ContextView, ResultInView, progress_lines, project
 from perdure.settings import COMMAND_TOOLS
 from perdure.transcript.blocks import Block, ToolResult, encode, text_block
 from perdure.transcript.messages import BlobId, MessageId, ToolUseId
@@ -292,7 +292,8 @@ def _by_size(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
         return ()
     if size < limits.trigger and not pays_back(view, (edit,), saved, facts):
         return ()
-    return (edit,)
+    # What is left may be enough for the other tools' turn: now, as the next request would move the prefix once more.
+    return (edit, *_by_size(project((edit,), onto=view), facts))
 
 
 def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:

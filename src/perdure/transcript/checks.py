@@ -131,11 +131,13 @@ def _check_changes(changes: Iterable[BlockChange], role_of: RoleOf) -> None:
     for change in changes:
         if change.is_gone:
             continue
+        block, at = Block(bytes(change.to)), f"message {_short(change.message)}, block {_short(change.block)}"
         try:
-            check_sendable(Block(bytes(change.to)), role_of(change.message) or "system")
+            check_sendable(block, role_of(change.message) or "system")
         except MalformedBlock as e:
-            at = f"message {_short(change.message)}, block {_short(change.block)}"
             raise RecordRefused(f"an edit of {at}: {e}") from None
+        if block.type == "compaction":  # it has its one place, which the provider's answer gives it
+            raise RecordRefused(f"an edit of {at}: only a provider's answer holds a compaction block")
 
 
 def readable(records: tuple[Record, ...]) -> tuple[Record, ...]:
