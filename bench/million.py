@@ -182,6 +182,20 @@ def message(n: int) -> Message:
     return Message.of("user", [{"type": "text", "text": text[:1_900]}])
 
 
+def asked_since(db: psycopg.Connection) -> dict[str, float]:
+    """What was asked of the database since its statements were last forgotten.
+
+    Each transaction begins by saying whom it is for; an append, which is one by itself, does so within.
+    """
+    row = db.execute(
+        "SELECT sum(calls), sum(calls) FILTER (WHERE query ~* '^select perdure.(append|serve)'), "
+        "sum(calls) FILTER (WHERE query ~* '^select perdure.append'), sum(total_exec_time) "
+        "FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'"
+    ).fetchone()
+    names = ("statements", "transactions", "appends", "ms in the server")
+    return dict(zip(names, map(float, (one or 0 for one in row or ())), strict=True))
+
+
 async def asked_by_a_turn(db: psycopg.Connection, url: str, times: int = 40) -> None:
     """Statements that turns through two gateways on this database make."""
     first, second = PostgresStore(url), PostgresStore(url)
@@ -213,14 +227,7 @@ async def asked_by_a_turn(db: psycopg.Connection, url: str, times: int = 40) -> 
                 db.execute("SELECT pg_stat_statements_reset()")
                 took = await timed(times, work)
                 await asyncio.sleep(0.5)
-                row = db.execute(
-                    "SELECT sum(calls) / %(n)s, sum(calls) FILTER (WHERE query ~* '^(commit|select perdure.append)') "
-                    "/ %(n)s, sum(total_exec_time) / %(n)s FROM pg_stat_statements "
-                    "WHERE query NOT LIKE '%%pg_stat_statements%%'",
-                    {"n": times},
-                ).fetchone()
-                assert row is not None
-                more = f"{row[0]:.1f} statements, {row[1] or 0:.1f} commits, {row[2]:.1f} ms in the server"
+                more = " ".join(f"{count / times:.1f} {name}," for name, count in asked_since(db).items()).rstrip(",")
                 told(f"  {what}", took, more)
     await first.close()
     await second.close()

@@ -20,7 +20,8 @@ from perdure.errors import JournalError, JournalLost, NewerFormat
 from perdure.ports.home import KnownLink
 from perdure.testing.postgres import PostgresServer
 from perdure.transcript.codec import encode_line
-from perdure.transcript.messages import BlobId
+from perdure.transcript.history import CLIENT, HistoryPosition
+from perdure.transcript.messages import BlobId, MessageId
 from perdure.transcript.records import Repaired, Titled
 
 pytestmark = pytest.mark.contract
@@ -184,12 +185,12 @@ def test_whatever_is_committed_without_an_answer_is_done_once(postgres: str, mon
     """SCL-3: a session that is made, opened or forked, a document and notes: the second attempt finds the first."""
     import psycopg
 
-    real, lost = Database.transaction, list[str]()
+    real, lost = Database.connection, list[str]()
 
     @asynccontextmanager
-    async def losing(self: Database, tenant: int) -> AsyncIterator[Any]:
-        async with real(self, tenant) as cursor:
-            yield cursor
+    async def losing(self: Database) -> AsyncIterator[Any]:
+        async with real(self) as connection:
+            yield connection
         if lost:
             lost.pop()
             try:
@@ -197,7 +198,7 @@ def test_whatever_is_committed_without_an_answer_is_done_once(postgres: str, mon
             except psycopg.OperationalError as e:
                 raise JournalError("the connection is lost") from e
 
-    monkeypatch.setattr(Database, "transaction", losing)
+    monkeypatch.setattr(Database, "connection", losing)
 
     async def body(home: PostgresHome, other: PostgresHome) -> None:
         async def once(ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -463,6 +464,58 @@ def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
             )
             assert await asked.fetchone() == ("gateway", "", 0, "0")
         await made.journal.close()
+
+    with_homes(postgres, body, connections=1)
+
+
+def test_a_turn_asks_the_database_twice(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCL-7, GW-3: to hold the session, and to store what was said with its links and let go of it, in one."""
+    asked: list[None] = []
+    real = Database.connection
+
+    @asynccontextmanager
+    async def counted(self: Database) -> AsyncIterator[Any]:
+        asked.append(None)
+        async with real(self) as connection:
+            yield connection
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        made = await home.create("s1", project="/p", created=1.0, durability="process")
+        assert await made.journal.release()
+        place = HistoryPosition(1, b"l" * 16, MessageId("a"))
+        assert await home.links.longest([place.link]) is None
+        monkeypatch.setattr(Database, "connection", counted)
+        await made.journal.hold()
+        await made.journal.append((said("a"), place.cursor(CLIENT)))
+        home.links.enter([KnownLink(place.link, "s1", 1)])
+        assert await made.journal.release()
+        await home.links.flush()
+        monkeypatch.undo()
+        assert len(asked) == 2
+        assert await other.links.longest([place.link]) == ("s1", 1)
+        taken = await other.open("s1")  # at once: nobody holds it
+        assert names(await taken.journal.load()) == ["a", "Cursor"]
+        await taken.journal.close()
+
+    with_homes(postgres, body)
+
+
+def test_a_question_that_is_refused_ends_its_transaction_in_one_line(postgres: str) -> None:
+    """REL-10: also within a transaction of several; the connection serves on, with nothing of it left."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        db = home.store.db
+        tenant = await db.make_tenant(home.name)
+        with pytest.raises(JournalError, match="division by zero"):
+            await db.ask(tenant, "SELECT 1 / 0")
+        with pytest.raises(JournalError, match="division by zero"):
+            async with db.together():
+                await db.ask(tenant, "SELECT 1 / 0")
+        with anyio.move_on_after(0.1) as scope:
+            await db.ask(tenant, "SELECT pg_sleep(30)")
+        assert scope.cancelled_caught
+        asked = "SELECT pg_backend_pid(), current_setting('perdure.tenant')"
+        assert [row[1] for row in await db.ask(tenant, asked)] == [str(tenant)]
 
     with_homes(postgres, body, connections=1)
 

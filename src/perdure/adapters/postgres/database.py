@@ -12,13 +12,13 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import TupleRow
 
 from perdure.adapters.postgres.schema import SERVING, check_version, one_line_of
@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 _TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
+
+_SERVE: Final = b"SELECT perdure.serve(%s)"
+_SERVE_UNSYNCED: Final = b"SELECT perdure.serve(%s), set_config('synchronous_commit', 'off', true)"
 
 _JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
 
@@ -76,7 +79,7 @@ class Database:
             try:
                 yield connection
             finally:
-                if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+                if _is_at_rest(connection) and not self._is_closed:
                     self._idle.append(connection)
                 else:  # lost, or left in the middle of something
                     await connection.close()
@@ -114,16 +117,24 @@ class Database:
         """A transaction of a tenant; it sees and writes the rows of that one only. Values are read as binary."""
         async with self.connection() as connection, connection.transaction():
             cursor = connection.cursor(binary=True)
-            await cursor.execute("SELECT perdure.serve(%s)", (tenant,))
+            await cursor.execute(_SERVE, (tenant,))
             yield cursor
 
-    async def ask(self, tenant: int, statement: str, values: Values = None) -> list[TupleRow]:
-        """The rows of one statement in a transaction of its own. Made again, once, where the connection was dead."""
+    async def ask(
+        self, tenant: int, statement: str, values: Values = None, *, is_lasting: bool = True
+    ) -> list[TupleRow]:
+        """The rows of one statement in a transaction of its own. Made again, once, where the connection was dead.
+
+        It takes one round trip: what is sent in one pipeline is one transaction. What need not be `lasting`, such as a
+        lease, isn't synced to the server's disk.
+        """
 
         async def asked() -> list[TupleRow]:
-            async with self.transaction(tenant) as cursor:
+            async with self.connection() as connection, _at_once(connection):
+                cursor = connection.cursor(binary=True)
+                await connection.execute(_SERVE if is_lasting else _SERVE_UNSYNCED, (tenant,))
                 await cursor.execute(statement.encode(), values)
-                return await cursor.fetchall() if cursor.description else []
+            return await cursor.fetchall() if cursor.description else []
 
         return await self.again(asked)
 
@@ -183,6 +194,16 @@ class Database:
                 raise
             self._is_checked = True
         return connection
+
+
+def _at_once(connection: Connection) -> AbstractAsyncContextManager[object]:
+    """One transaction in one round trip; within another transaction, a part of that."""
+    return connection.pipeline() if _is_at_rest(connection) else connection.transaction()
+
+
+def _is_at_rest(connection: Connection) -> bool:
+    is_out_of_pipeline = connection.info.pipeline_status == PipelineStatus.OFF
+    return is_out_of_pipeline and connection.info.transaction_status == TransactionStatus.IDLE
 
 
 async def _version(connection: Connection) -> int:

@@ -38,9 +38,9 @@ from perdure.adapters.journal.reading import (
 )
 from perdure.adapters.journal.store import ListingFacts
 from perdure.adapters.postgres.database import Database, is_lost
-from perdure.adapters.postgres.links import key_of
+from perdure.adapters.postgres.links import PostgresLinks, key_of
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionNotFound
-from perdure.ports.home import Durability
+from perdure.ports.home import Durability, KnownLink
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -49,6 +49,7 @@ from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Header, Record, Repaired
 
 _MOST_ANSWERS: Final = 16  # messages whose ids in answers are kept until it is known where the answers ended
+_OVER_SECONDS: Final = -1.0  # a lease that ended already
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024  # of lines that `durability="process"` keeps in memory
 APPEND: Final = (
     b"SELECT perdure.append(%s, %s, %s, %s, %s, %b::bytea[], %s::bigint[], %s, %s, %s, %s, %s, %b, "
@@ -107,6 +108,21 @@ class JournalRow:
         return cls(sealed_line(seq, records), kept_from, records)
 
 
+@dataclass(frozen=True, slots=True)
+class EnteredLinks:
+    """What the index of links learns from lines of a session: links, and its name; None where they don't say one."""
+
+    session: str
+    links: list[KnownLink]
+    name: str | None
+
+    @classmethod
+    def of(cls, session: str, lines: Sequence[JournalRow], answers: dict[MessageId, tuple[str, ...]]) -> EnteredLinks:
+        """What these say. `answers`: as for `links_in`."""
+        records = [record for line in lines for record in line.records]
+        return cls(session, list(links_in(records, session, answers)), name_in(records))
+
+
 @dataclass(slots=True)
 class _Reading:
     """What rows said. `boundary` is the line of the boundary that they were read from; None when they are all."""
@@ -119,9 +135,12 @@ class _Reading:
 class PostgresJournal(GroupedAppends):
     """`ports.StoredJournal` of a session that a home made or opened."""
 
-    def __init__(self, db: Database, head: SessionHead, *, durability: Durability, lease_seconds: float) -> None:
+    def __init__(
+        self, db: Database, head: SessionHead, links: PostgresLinks, *, durability: Durability, lease_seconds: float
+    ) -> None:
         super().__init__()
         self._db = db
+        self._links = links
         self._head = head
         self.header = head.header
         self._is_late = durability == "process"
@@ -238,7 +257,7 @@ class PostgresJournal(GroupedAppends):
             if time.monotonic() < self._held_until:
                 return
             values = (self._head.owner, self._lease_seconds, self._head.tenant, self._head.number, self._head.fence)
-            if not await self._ask(_HOLD, values):
+            if not await self._db.ask(self._head.tenant, _HOLD, values, is_lasting=False):
                 raise self._lost("taken by another owner, or deleted,")
             self._held_until = time.monotonic() + self._lease_seconds / 2
 
@@ -247,14 +266,18 @@ class PostgresJournal(GroupedAppends):
         async with self._turn:
             self._check_writable()
             with anyio.CancelScope(shield=True):
-                await self._store_waiting()
                 is_free = await self._let_go()
             return is_free
 
     async def _let_go(self) -> bool:
+        """Store what waits, and with it say that nobody holds the session."""
+        if self._waiting:
+            await self._store_waiting(is_last=True)
+            return True
         self._held_until = 0.0
+        values = (self._head.tenant, self._head.number, self._head.fence)
         try:
-            await self._ask(LET_GO, (self._head.tenant, self._head.number, self._head.fence))
+            await self._db.ask(self._head.tenant, LET_GO, values, is_lasting=False)
         except JournalError:
             return False
         return True
@@ -269,12 +292,14 @@ class PostgresJournal(GroupedAppends):
             async with self._turn:
                 if self._is_closed:
                     return
+                self._is_closed = True
                 try:
-                    await self._store_waiting()
-                finally:
-                    self._is_closed = True
                     if self._head.fence is not None:
                         await self._let_go()
+                except JournalError:
+                    self._waiting = []  # the next owner needn't wait for us all the same
+                    await self._let_go()
+                    raise
 
     async def _write(self, batch: list[PendingAppend]) -> None:
         """Store them, in as few statements as can be."""
@@ -329,19 +354,20 @@ class PostgresJournal(GroupedAppends):
         if self._head.fence is None:
             raise JournalError(f"{self._head.place}: the session was opened read-only")
 
-    async def _store_waiting(self) -> None:
+    async def _store_waiting(self, *, is_last: bool = False) -> None:
         if self._waiting:
-            await self._store(self._waiting)
+            await self._store(self._waiting, is_last=is_last)
             self._waiting = []
 
-    async def _store(self, lines: Sequence[JournalRow]) -> None:
-        """Have the database hold these lines behind what is there, in one transaction.
+    async def _store(self, lines: Sequence[JournalRow], *, is_last: bool = False) -> None:
+        """Have the database hold these lines behind what is there, in one transaction; with the last, let go.
 
         When the connection is lost meanwhile, nobody knows whether that was committed. It is done once more then,
         instead of what the first attempt may have left; and where the database stays away, by the next append.
         """
         about = listed_about(self._about, lines)
-        for is_last in (False, True):
+        entered = EnteredLinks.of(self._head.header.session, lines, self._answers)
+        for is_over in (False, True):
             values = append_values(
                 self._head.tenant,
                 self._head.number,
@@ -350,10 +376,10 @@ class PostgresJournal(GroupedAppends):
                 self._stored_end,
                 lines,
                 is_unsure=self._is_unsure,
-                owner=self._head.owner,
-                lease_seconds=self._lease_seconds,
+                owner="" if is_last else self._head.owner,
+                lease_seconds=_OVER_SECONDS if is_last else self._lease_seconds,
                 about=None if about == self._about else about,
-                answers=self._answers,
+                entered=entered,
             )
             try:
                 async with self._db.connection() as connection:
@@ -363,13 +389,14 @@ class PostgresJournal(GroupedAppends):
                 if not is_lost(e):
                     raise JournalError(f"{e}: nothing was recorded") from e
                 self._is_unsure = True
-                if is_last:
+                if is_over:
                     raise JournalError(f"{e}: nothing was acknowledged; go on when it is back") from e
                 await self._db.renew()
         status = str(row[0]) if row else "deleted"
         if status != "done":
             raise self._lost(status)
-        self._held_until = time.monotonic() + self._lease_seconds / 2
+        self._links.stored(entered.session, entered.links, entered.name)
+        self._held_until = 0.0 if is_last else time.monotonic() + self._lease_seconds / 2
         self._is_unsure = False
         self._about = about
         self._answers = dict(list(self._answers.items())[-_MOST_ANSWERS:])
@@ -408,18 +435,16 @@ def append_values(
     owner: str,
     lease_seconds: float,
     about: bytes | None,
-    answers: dict[MessageId, tuple[str, ...]],
+    entered: EnteredLinks,
 ) -> tuple[Any, ...]:
-    """What `APPEND` is given. `answers`: as for `links_in`."""
-    found = _facts(lines)
-    records = [record for line in lines for record in line.records]
-    links, name = list(links_in(records, "", answers)), name_in(records)
-    entered = ([one.link for one in links], [one.messages for one in links], [key_of(one.answer) for one in links])
+    """What `APPEND` is given."""
+    found, links = _facts(lines), entered.links
+    known = ([one.link for one in links], [one.messages for one in links], [key_of(one.answer) for one in links])
     data, kept_from = [line.data for line in lines], [line.kept_from for line in lines]
     head = (tenant, session, fence, seq, offset)
     listed = (found.counted, found.is_counted, about)
-    named = None if name is None else key_of(name)
-    return (*head, data, kept_from, is_unsure, owner, lease_seconds, *listed, *entered, named)
+    named = None if entered.name is None else key_of(entered.name)
+    return (*head, data, kept_from, is_unsure, owner, lease_seconds, *listed, *known, named)
 
 
 def _facts(lines: Sequence[JournalRow]) -> ListingFacts:

@@ -1,7 +1,7 @@
 """`ports.Links` in a database (GW-4).
 
 The links of a journal's lines are entered with these, by the append that stores them. What the gateway enters is
-known here at once, also of lines that wait to be stored.
+known here at once, also of lines that wait to be stored; it is written by itself only if it is asked for before them.
 """
 
 from __future__ import annotations
@@ -67,8 +67,16 @@ class PostgresLinks:
         """Enter the name that a session has from now on, in the place of any before; empty for none."""
         self._names[session] = name
 
+    def stored(self, session: str, links: Sequence[KnownLink], name: str | None) -> None:
+        """An append of a session has written these: where they were entered as well, they needn't be written again."""
+        if self._entered and links:
+            written = {*links, *(row._replace(answer="") for row in links)}  # of a link alone any answer says it
+            self._entered = [row for row in self._entered if row not in written]
+        if name is not None and self._names.get(session) == name:
+            del self._names[session]
+
     async def flush(self) -> None:
-        """Write what was entered."""
+        """Write what was entered, and no append has written."""
         if self._entered or self._names:
             async with self._turn:
                 with anyio.CancelScope(shield=True):

@@ -25,6 +25,7 @@ from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.adapters.postgres.journal import (
     APPEND,
     LET_GO,
+    EnteredLinks,
     JournalRow,
     PostgresJournal,
     SessionHead,
@@ -247,8 +248,7 @@ class PostgresHome:
                     about = listed_about(about, batch)
                     values = append_values(
                         tenant, number, 1, seq, offset, batch, is_unsure=False, owner=owner, lease_seconds=0.0,
-                        about=about,
-                        answers=answers,
+                        about=about, entered=EnteredLinks.of(session, batch, answers),
                     )  # fmt: skip
                     await cursor.execute(APPEND, values)
                     seq, offset = seq + len(batch), offset + sum(len(line.data) for line in batch)
@@ -324,12 +324,14 @@ class PostgresHome:
     async def secret_key(self) -> bytes:
         """The home's key, made on the first use."""
         tenant = await self._db.make_tenant(self.name)
-        await self._ask(
-            tenant,
-            "INSERT INTO perdure.keys (tenant, key) VALUES (%s, %b) ON CONFLICT (tenant) DO NOTHING",
-            (tenant, secrets.token_bytes(KEY_BYTES)),
-        )
-        rows = await self._ask(tenant, "SELECT key FROM perdure.keys WHERE tenant = %s", (tenant,))
+        asked = "SELECT key FROM perdure.keys WHERE tenant = %s"
+        if not (rows := await self._ask(tenant, asked, (tenant,))):
+            await self._ask(
+                tenant,
+                "INSERT INTO perdure.keys (tenant, key) VALUES (%s, %b) ON CONFLICT (tenant) DO NOTHING",
+                (tenant, secrets.token_bytes(KEY_BYTES)),
+            )
+            rows = await self._ask(tenant, asked, (tenant,))
         return bytes(rows[0][0])
 
     # --- how
@@ -363,7 +365,9 @@ class PostgresHome:
         return StoredSession(
             id=session,
             header=header,
-            journal=PostgresJournal(self._db, head, durability=durability, lease_seconds=self.store.lease_seconds),
+            journal=PostgresJournal(
+                self._db, head, self.links, durability=durability, lease_seconds=self.store.lease_seconds
+            ),
             blobs=PostgresBlobs(self._db, self.name, number, place),
             notes=PostgresNotes(self._db, tenant, number, place, self.documents(NOTES_CONFIG)),
             place=place,
