@@ -375,14 +375,13 @@ def show(rows: list[Row], wire: str, kilobytes: int) -> None:
 
 async def parts(home: Path, url: str, cases: Iterable[tuple[str, int]]) -> None:
     """Profiles of the loop's thread and of those beside it, added up."""
-    import uvicorn
 
     from perdure import Settings
     from perdure.adapters.config import Config
     from perdure.adapters.machine.trust import FolderTrust
     from perdure.gateway.app import GatewayApp
     from perdure.gateway.gateway import Gateway
-    from perdure.gateway.serving import uvicorn_config
+    from perdure.gateway.serving import GatewayServer
 
     config = Config(
         settings=Settings(window_tokens=4_000_000),
@@ -392,7 +391,7 @@ async def parts(home: Path, url: str, cases: Iterable[tuple[str, int]]) -> None:
         gateway={"port": 0, "usage": "upstream", "upstreams": {n: {"url": url} for n in ("anthropic", "openai")}},
     )
     gateway = Gateway(config, {})
-    server = uvicorn.Server(uvicorn_config(GatewayApp(gateway), "127.0.0.1", 0, 5))
+    server = GatewayServer(GatewayApp(gateway), "127.0.0.1", 0)
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)

@@ -251,13 +251,12 @@ async def peer(mb: int) -> None:
 
 
 async def gateway(mb: int) -> None:
-    import uvicorn
 
     from perdure.adapters.config import Config
     from perdure.adapters.machine.trust import FolderTrust
     from perdure.gateway.app import GatewayApp
     from perdure.gateway.gateway import Gateway
-    from perdure.gateway.serving import uvicorn_config
+    from perdure.gateway.serving import GatewayServer
 
     other = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
         [sys.executable, __file__, "--peer", "--mb", str(mb)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -276,7 +275,7 @@ async def gateway(mb: int) -> None:
         gc.collect()
         gc.freeze()  # as `serve` does: what the bench made so far is no part of a gateway
         made_gateway = Gateway(config, {})
-        server = uvicorn.Server(uvicorn_config(GatewayApp(made_gateway), "127.0.0.1", 0, 5))
+        server = GatewayServer(GatewayApp(made_gateway), "127.0.0.1", 0)
         serving = asyncio.create_task(server.serve())
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)

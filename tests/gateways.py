@@ -13,7 +13,6 @@ from typing import Any
 import anthropic
 import msgspec
 import openai
-import uvicorn
 
 from perdure.adapters.config import Config
 from perdure.adapters.machine.trust import FolderTrust
@@ -21,7 +20,7 @@ from perdure.events import Event
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import WIRES
 from perdure.gateway.gateway import Gateway
-from perdure.gateway.serving import uvicorn_config
+from perdure.gateway.serving import GatewayServer
 from perdure.ports.home import Store
 from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules
@@ -87,7 +86,7 @@ def config_of(home: Path, url: str, *, settings: Settings | None = None, **table
         values={},
         home=home,
         folder=FolderTrust(root=home),
-        gateway={"port": 0, "upstreams": upstreams, **table},
+        gateway={"port": 0, "upstreams": upstreams, "drain_seconds": 5, **table},
     )
 
 
@@ -116,7 +115,7 @@ async def serving(
     """The gateway over a real socket, as uvicorn runs it."""
     sink = Noted()
     gateway = Gateway(config or config_of(home, server.url, **table), environ or {}, sink=sink, store=store)
-    running = uvicorn.Server(uvicorn_config(GatewayApp(gateway), "127.0.0.1", 0, 5))
+    running = GatewayServer(GatewayApp(gateway), "127.0.0.1", 0)
     task = asyncio.create_task(running.serve())
     while not running.started:
         await asyncio.sleep(0.005)

@@ -43,15 +43,15 @@ def worker(
     try:
         from perdure.gateway.config import gateway_config
         from perdure.gateway.upkeep import work
-        from perdure.wiring.stores import store_at
+        from perdure.wiring.stores import is_shared, store_at
     except ImportError as e:
         from perdure.adapters.extras import install
 
         raise BadSetting(f"a worker needs another package ({e.name}): {install('gateway')}") from e
     config = configured(sets or (), trusts=trust)
     place = store or gateway_config(config.gateway).store
-    if not place:
-        raise BadSetting("a worker needs the store of its gateways: give --store postgresql://user@host/database")
+    if place is None or not is_shared(place):
+        raise BadSetting("a worker needs the database of its gateways: give --store postgresql://user@host/database")
 
     async def run() -> dict[str, int]:
         return asdict(await work(config, store_at(place), os.environ, until_idle=once, on_note=note))

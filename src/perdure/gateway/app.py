@@ -53,6 +53,7 @@ _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"
 _REQUEST = b"x-perdure-request"
 _CLOSING_SECONDS = 0.5  # of those that answers have at the end, to close connections in
 _NO_SOCKET = "no WebSocket is served here: use HTTP"
+_ENDING = "this gateway is about to end: ask again, and another one answers"
 
 
 class ClientGone(Exception):
@@ -66,6 +67,11 @@ class GatewayApp:
         self.gateway = gateway
         self.ends = asyncio.Event()  # is set when it is about to end
         self._sockets = 0  # open ones
+
+    def drain(self) -> None:
+        """Begin nothing any more: from now on answers under way have `drain_seconds` to end."""
+        self.gateway.ends()
+        self.ends.set()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -152,6 +158,8 @@ class GatewayApp:
             return
         try:
             assert who is not None, "strangers were refused"
+            if self.ends.is_set() and scope["method"] not in _READING:
+                raise Refusal("draining", 503, _ENDING)
             if not await self._for_litellm(scope, who, receive, send, record):
                 await self._passed_on(scope, who, receive, send, record)
         except Refusal as e:
@@ -170,6 +178,8 @@ class GatewayApp:
         _, path = self._route_of(scope)
         if refusal is None and not path.endswith("/responses"):
             refusal = "path", 426, _NO_SOCKET
+        elif refusal is None and self.ends.is_set():
+            refusal = "draining", 503, _ENDING
         elif refusal is None and self._sockets >= gateway.active.gateway.max_waiting:
             refusal = "busy", 503, "too many connections at a time; come back in a second"
         if refusal is not None:

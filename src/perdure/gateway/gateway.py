@@ -372,6 +372,11 @@ class Gateway:
         """From now on answers have `drain_seconds` to end, whoever waits for them."""
         self._ends_at = self._ends_at or self.clock.now() + self.active.gateway.drain_seconds
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it begins nothing new."""
+        return self._ends_at > 0
+
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""
         self.ends()

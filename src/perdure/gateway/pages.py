@@ -55,7 +55,12 @@ async def health(gateway: Gateway) -> GatewayResponse:
 
 
 async def ready(gateway: Gateway) -> GatewayResponse:
-    """The disk took an append just now. Without that the gateway still proxies, and remembers nothing."""
+    """The disk took an append just now. Without that the gateway still proxies, and remembers nothing.
+
+    One that is about to end isn't ready for anybody new.
+    """
+    if gateway.is_ending:
+        return _json(503, {"status": "draining"})
     is_ready, seconds = await gateway.is_ready()
     text = "ready" if is_ready else "not ready: nothing can be recorded"
     return _json(200 if is_ready else 503, {"status": text, "append_ms": round(seconds * 1e3, 2)})

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import hmac
 import logging
+import math
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -22,10 +24,11 @@ from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig, gateway_config
 from perdure.gateway.gateway import Gateway
 from perdure.ports.home import Store
-from perdure.wiring.stores import store_at
+from perdure.wiring.stores import is_shared, store_at
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
+_LOOK_SECONDS = 0.05  # between two looks whether answers are still under way
 WEBSOCKETS: type[asyncio.Protocol] | Literal["none"] = "none"
 if find_spec("websockets"):
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -36,11 +39,6 @@ if find_spec("websockets"):
         def shutdown(self) -> None:
             if not self.handshake_complete or self.close_sent:
                 super().shutdown()
-                return
-            app = self.config.app
-            assert isinstance(app, GatewayApp)
-            app.gateway.ends()
-            app.ends.set()
 
         async def send(self, event: Any) -> None:
             await super().send(event)
@@ -63,7 +61,7 @@ async def serve(
     `BadSetting` for one that can't be used at the start; later, `on_note` says so and the one before stays in force.
     `on_ready` learns the address, and what holds there.
     """
-    config = read()
+    config = _checked(read())
     place = gateway_config(config.gateway).store
     if place is None:
         gateway = Gateway(config, environ)
@@ -71,18 +69,16 @@ async def serve(
         store = store_at(place)
         gateway = Gateway(config, environ, store=store, secret=await _shared_secret(store))
     told = gateway.active.gateway
-    uvicorn_options = uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds)
-    server = ListeningServer(uvicorn_options, lambda url: on_ready(url, told))
+    server = GatewayServer(GatewayApp(gateway), told.host, told.port, lambda url: on_ready(url, told))
 
     def reload() -> None:
         try:
             config = read()
             address = {"host": told.host, "port": told.port, "store": told.store}
-            gateway.reload(replace(config, gateway={**config.gateway, **address}))
+            gateway.reload(_checked(replace(config, gateway={**config.gateway, **address})))
         except BadSetting as e:
             on_note(f"the configuration stays as it was: {e}")
             return
-        uvicorn_options.timeout_graceful_shutdown = gateway.active.gateway.drain_seconds
         default = GatewayConfig()
         moved = [name for name in address if config.gateway.get(name, getattr(default, name)) != address[name]]
         later = f"; {' and '.join(moved)} will change with the next start" if moved else ""
@@ -93,6 +89,17 @@ async def serve(
     if hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     await server.serve()
+
+
+def _checked(config: Config) -> Config:
+    """A configuration whose work somebody can do; raises `BadSetting`."""
+    told = gateway_config(config.gateway)
+    if told.background == "workers" and not is_shared(told.store):
+        raise BadSetting(
+            'gateway: background = "workers": a worker needs a database that it shares with the gateway: '
+            'set store = "postgresql://…", or leave the work to the gateway'
+        )
+    return config
 
 
 async def _shared_secret(store: Store) -> bytes:
@@ -136,12 +143,6 @@ class _Connection(HttpToolsProtocol):
         self._head_came()
         super().on_headers_complete()
 
-    def shutdown(self) -> None:
-        app = self.config.app
-        assert isinstance(app, GatewayApp)
-        app.gateway.ends()
-        super().shutdown()
-
     def _unsupported_upgrade_warning(self) -> None:
         """The application says so itself, to the client."""
 
@@ -156,21 +157,49 @@ class _Connection(HttpToolsProtocol):
             self._late = None
 
 
-def uvicorn_config(app: GatewayApp, host: str, port: int, drain_seconds: int) -> uvicorn.Config:
-    """How uvicorn runs the gateway: no access log, since paths and queries are the client's; no headers of its own."""
-    return uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=_Connection,
-        ws=WEBSOCKETS,
-        ws_per_message_deflate=False,  # what is streamed is small, and the machine is near
-        ws_max_size=app.gateway.active.gateway.max_body_bytes,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=drain_seconds,
-        proxy_headers=False,
-    )
+class GatewayServer(ListeningServer):
+    """The gateway on a socket. Told to end, it finishes what is under way, and tells whoever still comes to ask again.
+
+    Only then it listens no longer. A second Ctrl-C ends it at once: what was acknowledged is as after a crash.
+    """
+
+    def __init__(
+        self, app: GatewayApp, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=_Connection,
+            ws=WEBSOCKETS,
+            ws_per_message_deflate=False,  # what is streamed is small, and the machine is near
+            ws_max_size=app.gateway.active.gateway.max_body_bytes,
+            lifespan="on",
+            log_config=None,
+            access_log=False,  # paths and queries are the client's
+            server_header=False,
+            backlog=BACKLOG,
+            proxy_headers=False,
+        )
+        super().__init__(config, on_ready)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        gateway, loop = self._app.gateway, asyncio.get_running_loop()
+        seconds = gateway.active.gateway.drain_seconds
+        until = loop.time() + seconds
+        self._app.drain()
+        if under_way := gateway.admission.in_flight:
+            _LOG.warning("ending: %d requests under way have %d s; Ctrl-C ends at once", under_way, seconds)
+        while gateway.admission.in_flight and loop.time() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.force_exit:
+                break
+        self.config.timeout_graceful_shutdown = max(0, math.ceil(until - loop.time()))
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(_is_no_cancellation)  # it stays: what is cut off now ends with the loop
+        await super().shutdown(sockets)
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

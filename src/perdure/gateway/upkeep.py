@@ -131,8 +131,9 @@ async def work(
 ) -> WorkCounts:
     """Do what the gateways of a store want, until SIGINT or SIGTERM; what is under way then has `drain_seconds` to end.
 
-    `on_note` hears what is wrong: that the store can't be reached, that work was given up. `until_idle` returns when
-    nothing is due. Raises `BadSetting`, and `JournalError` where nothing can be kept there.
+    What takes longer is given back, and at once with a second signal. `on_note` hears what is wrong: that the store
+    can't be reached, that work was given up. `until_idle` returns when nothing is due. Raises `BadSetting`, and
+    `JournalError` where nothing can be kept there.
     """
     gateway = Gateway(config, environ, store=store)
     worker = Worker(store.work, f"{socket.gethostname()} {os.getpid()}", SessionUpkeep(gateway).work_of)
@@ -154,6 +155,7 @@ async def _stopped(worker: Worker, scope: anyio.CancelScope, seconds: float) -> 
         async for _ in signals:
             worker.stop()
             scope.deadline = min(scope.deadline, anyio.current_time() + seconds)
+            seconds = 0.0  # whoever says it twice can't wait
 
 
 async def _watched(worker: Worker, on_note: Callable[[str], None]) -> None:

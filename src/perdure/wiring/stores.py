@@ -12,6 +12,11 @@ from perdure.ports.home import Store
 _DATABASES = ("postgresql://", "postgres://")
 
 
+def is_shared(place: str | None) -> bool:
+    """Whether several processes can be at the sessions of a store: of a folder one has each for as long as it likes."""
+    return place is not None and place.startswith(_DATABASES)
+
+
 def store_at(place: str | Path) -> Store:
     """The store at a place: `postgresql://user@host/database`, or a folder. Nothing is connected to or made yet.
 
