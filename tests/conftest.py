@@ -147,17 +147,23 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def postgres(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a database of this module's own, migrated by its owner, for a user who owns nothing."""
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a migrated database that nobody is connected to, to be copied. Who serves is called `gateway`."""
     import anyio
 
     from perdure.adapters.postgres.schema import SERVING, migrate
 
+    postgres_server.execute("CREATE DATABASE template_of_tests OWNER perdure_owner")
+    anyio.run(migrate, postgres_server.url_of("template_of_tests", "perdure_owner"))
+    postgres_server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
+    return "template_of_tests"
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres_server: PostgresServer, postgres_template: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database of this module's own, migrated by its owner, for a user who owns nothing."""
     name = "test_" + hashlib.sha256(request.module.__name__.encode()).hexdigest()[:16]
-    postgres_server.execute(f"CREATE DATABASE {name} OWNER perdure_owner")
-    anyio.run(migrate, postgres_server.url_of(name, "perdure_owner"))
-    if not postgres_server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'gateway'"):
-        postgres_server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
+    postgres_server.execute(f"CREATE DATABASE {name} TEMPLATE {postgres_template} OWNER perdure_owner")
     yield postgres_server.url_of(name, "gateway")
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,11 +1,18 @@
-"""A gateway in this process, in front of a fake upstream, and clients that know nothing of either."""
+"""A gateway in this process, in front of a fake upstream, and clients that know nothing of either.
+
+A test that starts one is run twice: on files, and on PostgreSQL (`kept_on` in tests/e2e/conftest.py). `store_of`
+says where it keeps what it keeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +22,88 @@ import msgspec
 import openai
 
 from perdure.adapters.config import Config
+from perdure.adapters.journal import JOURNAL
+from perdure.adapters.journal.home import FileHome, FileStore
 from perdure.adapters.machine.trust import FolderTrust
 from perdure.events import Event
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import WIRES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.serving import GatewayServer
-from perdure.ports.home import Store
+from perdure.ports.home import Home, Store
 from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules
 
 WINDOW = 100_000
 KEY = "canary-key-0123456789"
+
+
+@dataclass(frozen=True)
+class StoresOfTest:
+    """Where the gateways of a test keep what they keep: each of their homes is a store of its own."""
+
+    kind: str = "files"
+    open: Callable[[Path], Store] = FileStore
+    contents: Callable[[Path], dict[str, bytes]] = lambda home: contents(home)
+
+    async def age(self, home: Path, session: str, days: float) -> None:
+        """Have a session be as if nobody had written to it for so long."""
+        from perdure.adapters.postgres.store import PostgresHome
+
+        store, seconds = self.open(home), days * 86_400
+        for tenant in await store.tenants():
+            kept = store.home(tenant)
+            if isinstance(kept, FileHome) and await kept.has(session):
+                then = time.time() - seconds
+                os.utime(kept.files.found(session, project=kept.path) / JOURNAL, (then, then))
+            elif isinstance(kept, PostgresHome):
+                number = await kept.store.db.tenant(tenant)
+                assert number is not None
+                statement = "UPDATE perdure.sessions SET modified = now() - make_interval(secs => %s) WHERE id = %s"
+                await kept.store.db.ask(number, statement, (seconds, session))
+        await store.close()
+
+
+ON_FILES = StoresOfTest()
+_STORES: ContextVar[StoresOfTest] = ContextVar("stores", default=ON_FILES)
+
+
+@contextmanager
+def kept_at(stores: StoresOfTest) -> Iterator[None]:
+    """Gateways that are started meanwhile keep what they keep there."""
+    token = _STORES.set(stores)
+    try:
+        yield
+    finally:
+        _STORES.reset(token)
+
+
+def store_of(home: Path) -> Store:
+    """The store of a gateway that was or is started with this home, opened as another process would."""
+    return _STORES.get().open(home)
+
+
+@asynccontextmanager
+async def kept_by(home: Path, tenant: str | None = None) -> AsyncIterator[Home]:
+    """The home of a tenant of such a gateway; of the only one, if none is named."""
+    store = store_of(home)
+    try:
+        yield store.home(next(iter(await store.tenants())) if tenant is None else tenant)
+    finally:
+        await store.close()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by path."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def lose_index(home: Path) -> None:
+    """Take the index of histories away, which stands beside the journals of files; a database can't lose it alone."""
+    found = list(home.rglob("links.sqlite*"))
+    assert found or _STORES.get().kind != "files"
+    for path in found:
+        path.unlink()
 
 
 @dataclass(slots=True)
@@ -114,6 +191,7 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """The gateway over a real socket, as uvicorn runs it."""
     sink = Noted()
+    store = store or store_of(home)
     gateway = Gateway(config or config_of(home, server.url, **table), environ or {}, sink=sink, store=store)
     running = GatewayServer(GatewayApp(gateway), "127.0.0.1", 0)
     task = asyncio.create_task(running.serve())

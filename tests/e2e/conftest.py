@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateways import ON_FILES, StoresOfTest, contents, kept_at
 
 from perdure.cli import main
+from perdure.ports.home import Store
+from perdure.wiring.stores import store_at
+
+_KINDS = ("files", "postgres")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that starts a gateway is run on each kind of store, unless it is marked `only_on` one of them."""
+    starts = inspect.iscoroutinefunction(inspect.unwrap(metafunc.function)) and hasattr(metafunc.module, "serving")
+    marker = metafunc.definition.get_closest_marker("only_on")
+    if starts and (marker is None or marker.args[0] != _KINDS[0]):
+        metafunc.parametrize("kept_on", _KINDS if marker is None else marker.args[:1], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def kept_on(request: pytest.FixtureRequest) -> Iterator[StoresOfTest]:
+    """Where gateways of this test keep what they keep: in the folders of their homes, or in a database for each."""
+    if getattr(request, "param", "files") == "files":
+        yield ON_FILES
+        return
+    server, template = request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_template")
+    names: dict[Path, str] = {}
+
+    def database_of(home: Path) -> str:
+        if home not in names:
+            names[home] = "test_" + hashlib.sha256(f"{request.node.nodeid} {home}".encode()).hexdigest()[:16]
+            server.execute(f"CREATE DATABASE {names[home]} TEMPLATE {template} OWNER perdure_owner")
+        return names[home]
+
+    def in_database(home: Path) -> Store:
+        return store_at(server.url_of(database_of(home), "gateway"))
+
+    def all_of(home: Path) -> dict[str, bytes]:
+        return {**contents(home), "the database": readable(server.dump(server.url_of(database_of(home))))}
+
+    stores = StoresOfTest("postgres", in_database, all_of)
+    with kept_at(stores):
+        yield stores
+    for name in names.values():
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def readable(dump: str) -> bytes:
+    """What a dump of a database says, and what the bytes in it say."""
+    return b"\n".join([dump.encode(), *(bytes.fromhex(one) for one in re.findall(r"'\\x((?:[0-9a-f]{2})+)'", dump))])
 
 
 @pytest.fixture

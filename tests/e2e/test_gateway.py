@@ -12,7 +12,7 @@ import anthropic
 import msgspec
 import openai
 import pytest
-from tests.gateways import KEY, WINDOW, Running, fake, in_loop, serving
+from tests.gateways import KEY, WINDOW, Running, fake, in_loop, lose_index, serving
 
 from perdure.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
 from perdure.gateway import turns
@@ -77,12 +77,6 @@ async def talk(at: Running, client: anthropic.AsyncAnthropic, turns: int, messag
                 result = f"line of file {n}: value_{n} = {n * 7}\n" * 200
                 block = {"type": "tool_result", "tool_use_id": calls[0].id, "content": result}
                 messages.append({"role": "user", "content": [block]})
-
-
-def lose_index(home: Path) -> None:
-    (index,) = home.rglob("links.sqlite")
-    for path in index.parent.glob("links.sqlite*"):
-        path.unlink()
 
 
 @in_loop

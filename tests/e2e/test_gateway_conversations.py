@@ -12,9 +12,10 @@ import aiohttp
 import openai
 import pytest
 from tests.agents import until
-from tests.gateways import Running, fake, in_loop, serving, upstream
+from tests.gateways import Running, fake, in_loop, kept_by, serving, upstream
 
 from perdure.events import CompactionDone
+from perdure.gateway.conversations import CONVERSATIONS
 from perdure.testing import CutStream, FakeServer, FakeUpstream, say, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
@@ -130,8 +131,9 @@ async def test_a_conversation_of_any_length_over_a_restart(tmp_path: Path) -> No
         kinds = ["message", "reasoning", "function_call", "function_call_output", "reasoning", "message"]
         assert [item.type for item in items] == kinds * turns
         assert len({item.id for item in items}) == len(items)
-        size = sum(path.stat().st_size for path in tmp_path.rglob("conversations/*.json"))  # noqa: ASYNC240
-        assert 0 < size < 1_000, "what was said stands in the session alone"
+        async with kept_by(tmp_path) as home:
+            kept = await home.documents(CONVERSATIONS).get(made.id)
+        assert kept and 0 < len(kept.data) < 1_000, "what was said stands in the session alone"
 
 
 @in_loop

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.gateways import KEY, Running, fake, in_loop, serving, upstream
+from tests.gateways import KEY, Running, StoresOfTest, fake, in_loop, kept_by, serving, store_of, upstream
 
-from perdure.adapters.journal import JOURNAL
 from perdure.events import CompactionDone
+from perdure.ports.session import PlacedRecord
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.e2e
 SUMMARY = """<analysis>hidden</analysis>
@@ -29,8 +30,12 @@ SUMMARY = """<analysis>hidden</analysis>
 </summary>"""
 
 
-def journals(home: Path) -> list[Path]:
-    return sorted(home.rglob(JOURNAL))
+async def lines_of(home: Path) -> list[list[PlacedRecord]]:
+    """The records of the only session, line by line."""
+    async with kept_by(home) as kept:
+        (info,) = await kept.sessions()
+        records = (await kept.load(info.id)).records
+    return [list(line) for _, line in groupby(records, key=lambda placed: placed.seq)]
 
 
 async def ask(at: Running, messages: list[Any], **more: Any) -> None:
@@ -76,8 +81,7 @@ async def test_a_system_prompt_that_tells_the_time_fills_no_journal(tmp_path: Pa
         assert [e for e in at.sink.events if isinstance(e, CompactionDone)]
         for n, body in enumerate(at.bodies):
             assert f"It is {n} o'clock." in str(body["system"])
-    (journal,) = journals(tmp_path)
-    fronts = [line for line in journal.read_bytes().splitlines() if b'"records":[{"type":"front"' in line]
+    fronts = [line for line in await lines_of(tmp_path) if isinstance(line[0].record, Front)]
     assert len(fronts) == 1, "a boundary has a copy of its own, beside these"
 
 
@@ -99,14 +103,15 @@ async def test_a_long_first_history_comes_in_whole_and_is_found_again(tmp_path: 
                 (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
                 assert held.head.count == len(history) - 1
         assert server.upstream.statistics.refused == 0 and not server.upstream.statistics.violations
-    assert len(journals(tmp_path)) == 1
-    lines = journals(tmp_path)[0].read_bytes().splitlines()
-    assert max(map(len, lines)) < 700_000 < sum(map(len, lines))
+    begins = [line[0].offset for line in await lines_of(tmp_path)]
+    assert max(end - begin for begin, end in pairwise(begins)) < 700_000 < begins[-1]
 
 
 @in_loop
-async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path: Path) -> None:
+async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path: Path, kept_on: StoresOfTest) -> None:
     """GW-4: `keep_days`; what is open, younger, or a tenant's stays."""
+    sessions: list[str] = []
+    tenants: list[str] = []
     async with fake(upstream(*["ok"] * 6)) as server:
         for key in ("one", "two"):
             async with serving(tmp_path, server) as at:
@@ -114,19 +119,28 @@ async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path
                 await client.messages.create(
                     model="m", max_tokens=50, messages=[{"role": "user", "content": f"hello from {key}"}]
                 )
-        old, young = journals(tmp_path)
-        os.utime(old, (time.time() - 10 * 86_400,) * 2)
+                (held,) = at.held
+                sessions.append(held.id)
+                tenants.append(held.sink.tenant)
+        old, young = sessions
+        await kept_on.age(tmp_path, old, days=10)
+
+        async def are_there() -> list[bool]:
+            store = store_of(tmp_path)
+            there = [await store.home(tenant).has(one) for tenant, one in zip(tenants, sessions, strict=True)]
+            await store.close()
+            return there
+
         async with serving(tmp_path, server) as at:
             config = msgspec.structs.replace(at.gateway.active.gateway, keep_days=30)
             assert await at.gateway._expired(config, time.time()) == 0
-            assert old.exists()
+            assert await are_there() == [True, True]
         async with serving(tmp_path, server, keep_days=3) as at:
-            while old.exists():
+            while (await are_there())[0]:
                 await at.gateway.is_ready()
-        assert journals(tmp_path) == [young]
-        os.utime(young, (time.time() - 10 * 86_400,) * 2)
-        name = young.relative_to(tmp_path / "gateway" / "tenants").parts[0]
-        tenants = {name: {"key_env": "K"}}
-        async with serving(tmp_path, server, environ={"K": "k"}, tenants=tenants, keep_days=3) as at:
+        assert await are_there() == [False, True]
+        await kept_on.age(tmp_path, young, days=10)
+        known = {tenants[1]: {"key_env": "K"}}
+        async with serving(tmp_path, server, environ={"K": "k"}, tenants=known, keep_days=3) as at:
             assert await at.gateway._expired(at.gateway.active.gateway, time.time()) == 0
-        assert young.exists()
+        assert await are_there() == [False, True]

@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import anyio
 import pytest
-from tests.gateways import KEY, Running, fake, in_loop, serving
+from tests.gateways import KEY, Running, fake, in_loop, serving, store_of
 
 from perdure.adapters.care.purge import Purge
-from perdure.adapters.journal.blobs import FileBlobs
 from perdure.errors import JournalError
+from perdure.ports.home import HomeBlobs
 from perdure.settings import Settings
 
 pytestmark = pytest.mark.e2e
@@ -67,16 +67,17 @@ async def test_bad_bodies_and_plain_routes(tmp_path: Path) -> None:
 async def test_nothing_is_shortened_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GW-10, REL-15: a disk that takes nothing costs the saving, never a marker without what is behind it."""
 
-    async def refused(self: FileBlobs, contents: tuple[bytes, ...]) -> Any:
+    async def refused(self: HomeBlobs, contents: tuple[bytes, ...]) -> Any:
         raise JournalError("no space")
 
-    monkeypatch.setattr(FileBlobs, "put", refused)
+    monkeypatch.setattr(type(store_of(tmp_path).home().blobs), "put", refused)
     async with fake() as server, serving(tmp_path, server) as at:
         status, told = await asked(at, "POST", "/v1/compress", json=ASKED)
         assert status == 200 and told["messages"] == ASKED["messages"] and told["tokens_saved"] == 0
         assert told["ccr_hashes"] == [] and at.metric("perdure_unrecorded_total", reason="compress") == 1
 
 
+@pytest.mark.only_on("files", "a purge is of a folder")
 @in_loop
 async def test_a_purge_finds_originals(tmp_path: Path) -> None:
     """SEC-12, GW-10: what is taken out of everything that is kept is taken out of these."""

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from tests.gateways import KEY, WINDOW, Running, config_of, fake, in_loop, serving
+from tests.gateways import KEY, WINDOW, Running, config_of, fake, in_loop, lose_index, serving
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.settings import Settings
@@ -213,11 +213,6 @@ async def chat_on(client: openai.AsyncOpenAI, turns: int, previous: str | None, 
         assert answer.output_text == f"done with {n}"
     assert previous is not None
     return previous
-
-
-def lose_index(home: Path) -> None:
-    for path in home.rglob("links.sqlite*"):
-        path.unlink()
 
 
 @pytest.mark.parametrize("more", [{}, {"store": False}], ids=["stored", "not stored"])

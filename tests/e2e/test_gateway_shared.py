@@ -20,7 +20,7 @@ from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
 from perdure.wiring.stores import store_at
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.only_on("files", "these name their stores themselves")]
 
 
 @asynccontextmanager

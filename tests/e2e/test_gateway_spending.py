@@ -35,6 +35,7 @@ def spent(home: Path) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.only_on("files", "what was spent is kept in files")
 @in_loop
 async def test_a_client_meets_the_cap_of_its_session(tmp_path: Path) -> None:
     """OBS-2: calls are admitted and settled; at the cap the client gets one line, once, and the upstream no request."""
@@ -79,6 +80,7 @@ async def test_in_the_words_of_the_other_protocol(tmp_path: Path) -> None:
         assert not server.received
 
 
+@pytest.mark.only_on("files", "what was spent is kept in files")
 @in_loop
 async def test_what_fails_upstream_costs_nothing(tmp_path: Path) -> None:
     """OBS-2: an error is settled with nothing; an answer with what the upstream reported."""

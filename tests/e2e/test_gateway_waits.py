@@ -16,20 +16,16 @@ from weakref import ReferenceType
 
 import anyio
 import pytest
-from tests.gateways import Running, fake, in_loop, serving
+from tests.gateways import Running, fake, in_loop, lose_index, serving, store_of
 
 from perdure.adapters.journal import links
 from perdure.engine.background import Keepers
 from perdure.gateway import turns
 from perdure.gateway.requests import BodyCache
+from perdure.ports.home import Links
 from perdure.transcript.history import LinkCache
 
 pytestmark = pytest.mark.e2e
-
-
-def lose_index(home: Path) -> None:
-    for path in home.rglob("links.sqlite*"):
-        path.unlink()
 
 
 async def ask(at: Running, *said: Any, key: str | None = None) -> str:
@@ -70,6 +66,7 @@ async def test_only_a_sessions_own_requests_wait_for_it_to_close(
         assert again.id == held.id and at.metric("perdure_forks_total") == 0
 
 
+@pytest.mark.only_on("files", "an index is made of journals; in a database it is entered with their lines")
 @in_loop
 async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +96,7 @@ async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
     assert was_told == [True]
 
 
+@pytest.mark.only_on("files", "an index is made of journals; in a database it is entered with their lines")
 @in_loop
 async def test_an_index_that_was_only_begun_is_read_together_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +128,7 @@ def empty_index(home: Path) -> None:
         assert db.execute("DELETE FROM links").rowcount and db.execute("PRAGMA user_version").fetchone() != (0,)
 
 
+@pytest.mark.only_on("files", "an index is made of journals; in a database it is entered with their lines")
 @in_loop
 async def test_an_index_that_a_kill_left_behind_catches_up_with_the_journals(tmp_path: Path) -> None:
     """GW-2, REL-1: what was entered last was never written, and the file says that it is whole."""
@@ -189,13 +188,14 @@ async def test_the_index_is_asked_only_where_another_session_may_know_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GW-2, GW-3: of a conversation that nobody shares its session knows all; once it was forked, the index decides."""
-    asked, longest = list[int](), links.FileLinks.longest
+    kind: Any = type(store_of(tmp_path).home().links)
+    asked, longest = list[int](), kind.longest
 
-    async def noted(self: links.FileLinks, links: Sequence[bytes]) -> tuple[str, int] | None:
+    async def noted(self: Links, links: Sequence[bytes]) -> tuple[str, int] | None:
         asked.append(len(links))
         return await longest(self, links)
 
-    monkeypatch.setattr(links.FileLinks, "longest", noted)
+    monkeypatch.setattr(kind, "longest", noted)
     async with fake() as server, serving(tmp_path, server) as at:
         first = await ask(at, "one")
         second = await ask(at, "one", first, "and on")

@@ -24,7 +24,7 @@ from perdure.testing.server import FakeServer
 from perdure.transcript.records import Cursor
 from perdure.wiring.worker import Worker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.only_on("files", "these name their stores themselves")]
 
 LONG = "Remark: keep it short. " * 1_500
 
