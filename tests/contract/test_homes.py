@@ -480,6 +480,46 @@ def test_a_listing_says_what_the_sessions_say_of_themselves(place: Place) -> Non
         assert [one.id for one in await home.sessions(PROJECT)] == ["s1"]
         assert [one.id for one in await home.sessions(before=newest.modified + 60)] == ["s2", "s1"]
         assert list(await home.sessions(before=oldest.modified - 60)) == []
+        assert [one.id for one in await home.sessions(since=newest.modified)] == ["s2"]
+        assert [one.id for one in await home.sessions(ids=("s1", "nobody"))] == ["s1"]
+        assert list(await home.sessions(ids=())) == []
+
+    in_home(place, body)
+
+
+def test_a_listing_comes_in_pages(place: Place) -> None:
+    """ENG-5, SCL-1: so many at a time, each behind the last, without a gap or one twice, also in one project."""
+
+    async def body(home: Home) -> None:
+        for number in range(7):
+            made = await home.create(f"s{number}", project=PROJECT if number % 2 else "/srv/other", created=1.0)
+            await made.journal.close()
+        everything = [one.id for one in await home.sessions()]
+        paged: list[str] = []
+        page = await home.sessions(limit=3)
+        while page:
+            assert len(page) <= 3
+            paged += [one.id for one in page]
+            page = await home.sessions(behind=page[-1], limit=3)
+        assert paged == everything and len(everything) == 7
+        first = await home.sessions(PROJECT, limit=1)
+        rest = await home.sessions(PROJECT, behind=first[0])
+        assert {one.id for one in (*first, *rest)} == {"s1", "s3", "s5"} and len(rest) == 2
+
+    in_home(place, body)
+
+
+def test_a_part_of_an_id_names_a_session(place: Place) -> None:
+    """CLI-6, SCL-1: the one that begins so is meant before one that only holds it; several are none."""
+
+    async def body(home: Home) -> None:
+        for name in ("session-abc7", "session-xyzabc", "session-xyz8"):
+            await (await home.create(name, project=PROJECT, created=1.0)).journal.close()
+        for part, meant in (("session-abc7", "session-abc7"), ("zabc", "session-xyzabc"), ("bc7", "session-abc7")):
+            assert (await home.open(part, read_only=True)).id == meant, part
+        for part in ("xyz", "session-", "nothing"):
+            with pytest.raises(SessionNotFound):
+                await home.open(part, read_only=True)
 
     in_home(place, body)
 

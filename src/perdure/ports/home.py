@@ -141,11 +141,14 @@ class Links(Protocol):
 class Home(Protocol):
     """All that one person, or one tenant, keeps.
 
-    Sessions: `open` takes an id or the unique beginning of one. One owner writes a session at a time: `SessionBusy` for
+    Sessions: `open` takes an id, or a part of one that no other id has; ids that begin so are meant first. One owner writes a session at a time: `SessionBusy` for
     another while the first is at it; where owners rest in between, an open waits a moment first. An owner that was
     paused for so long that another took its place can't append any more: `JournalLost` (SCL-3). `load` reads a session
     whole, whoever writes it. `fork` makes a new session of records of another, with its blobs; whole or not at all.
     `delete` removes one for good.
+
+    `sessions` lists them, the last written first: those of a project, of these ids, that were written since one time
+    and not since another (`before`); at most `limit`, and those `behind` one that was listed, for a list in pages.
 
     `archive` searches the sessions of a project, None for all. `blobs` are those of no session.
     """
@@ -178,7 +181,16 @@ class Home(Protocol):
 
     async def has(self, session: str) -> bool: ...
 
-    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[SessionInfo]: ...
+    async def sessions(
+        self,
+        project: str | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        behind: SessionInfo | None = None,
+        limit: int | None = None,
+    ) -> Sequence[SessionInfo]: ...
 
     def archive(self, project: str | None = None) -> Archive: ...
 

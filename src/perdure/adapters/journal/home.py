@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # what only some homes are asked for (LIB-6)
     from perdure.adapters.journal.links import FileLinks
     from perdure.adapters.journal.search import StoreArchive
     from perdure.adapters.work import SqliteWorkQueue
-    from perdure.ports.home import Durability
+    from perdure.ports.home import Durability, SessionInfo
 
 _NAMES_ONLY = "deleted-responses"
 _USAGE = "usage"
@@ -98,9 +98,30 @@ class FileHome:
         """Whether there is a session of exactly this id."""
         return await anyio.to_thread.run_sync(self._found, session) is not None
 
-    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[ListedSession]:
-        """All sessions, or those of a project, last written first; or those not written since a time."""
-        return await anyio.to_thread.run_sync(self._sessions, project, before)
+    async def sessions(
+        self,
+        project: str | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        behind: SessionInfo | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ListedSession]:
+        """What the port says. Of each that is listed, the ends of the journal are read."""
+
+        def listed() -> Sequence[ListedSession]:
+            found = []
+            for modified, directory in self._by_time(project):
+                if len(found) == limit or (since is not None and modified < since):
+                    break
+                is_early = behind is not None and (modified, directory.name) >= (behind.modified, behind.id)
+                is_late = before is not None and modified >= before
+                if not (is_early or is_late) and (ids is None or directory.name in ids):
+                    found.append(describe(directory / JOURNAL))
+            return tuple(found)
+
+        return await anyio.to_thread.run_sync(listed)
 
     def archive(self, project: str | None = None) -> StoreArchive:
         """What was said in all sessions, or in those of a project."""
@@ -157,17 +178,15 @@ class FileHome:
             scan = reader.scan(reader.body)
         return LoadedJournal(header=scan.header, records=scan.placed, whole=True)
 
-    def _sessions(self, project: str | None, before: float | None) -> Sequence[ListedSession]:
-        if before is None:
-            return self.files.list(project)
+    def _by_time(self, project: str | None) -> list[tuple[float, Path]]:
+        """The folders of sessions with the time of the last write, the last one first; those without a journal last."""
         found = []
-        for directory in self.files.newest(project):
+        for directory in self.files.directories(project):
             try:
-                if (directory / JOURNAL).stat().st_mtime < before:
-                    found.append(describe(directory / JOURNAL))
+                found.append(((directory / JOURNAL).stat().st_mtime, directory))
             except OSError:
-                continue  # deleted meanwhile
-        return tuple(found)
+                found.append((0.0, directory))
+        return sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)
 
 
 class FileStore:

@@ -384,9 +384,26 @@ class MemoryHome:
         """What the port says."""
         return session in self._sessions
 
-    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[SessionInfo]:
+    async def sessions(
+        self,
+        project: str | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        behind: SessionInfo | None = None,
+        limit: int | None = None,
+    ) -> Sequence[SessionInfo]:
         """What the port says."""
-        return [self._info(one) for one in self.listed(project) if before is None or one.written < before]
+        found = [
+            one
+            for one in self.listed(project)
+            if (ids is None or one.header.session in ids)
+            and (since is None or one.written >= since)
+            and (before is None or one.written < before)
+            and (behind is None or (one.written, one.header.session) < (behind.modified, behind.id))
+        ]
+        return [self._info(one) for one in found[:limit]]
 
     def archive(self, project: str | None = None) -> MemoryArchive:
         """What was said in all sessions, or in those of a project."""
@@ -410,9 +427,10 @@ class MemoryHome:
         return sorted(found, key=lambda one: (one.written, one.header.session), reverse=True)
 
     def named(self, text: str, project: str | None = None) -> KeptSession:
-        """The session that an id, or the beginning of one, names. Raises `SessionNotFound`."""
+        """The session that an id, or a part of one, names. Raises `SessionNotFound`."""
         ids = [one.header.session for one in self.listed(project)]
-        found = [one for one in ids if one == text] or [one for one in ids if text and one.startswith(text)]
+        held = [one for one in ids if text and text in one]
+        found = [one for one in held if one == text] or [one for one in held if one.startswith(text)] or held
         if len(found) != 1:
             what = f"names {len(found)} sessions: give more of the id" if found else "names no session here"
             raise SessionNotFound(f"{text[:80]!r} {what}")

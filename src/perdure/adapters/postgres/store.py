@@ -289,11 +289,29 @@ class PostgresHome:
         statement = "SELECT 1 FROM perdure.sessions WHERE tenant = %s AND id = %s"
         return tenant is not None and bool(await self._ask(tenant, statement, (tenant, session)))
 
-    async def sessions(self, project: str | None = None, *, before: float | None = None) -> Sequence[SessionInfo]:
-        """All sessions, or those of a project, last written first; only those that nobody wrote to since a time."""
+    async def sessions(
+        self,
+        project: str | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        behind: SessionInfo | None = None,
+        limit: int | None = None,
+    ) -> Sequence[SessionInfo]:
+        """What the port says."""
         if (tenant := await self._db.tenant(self.name)) is None:
             return ()
-        values = {"tenant": tenant, "project": None if project is None else real_project(project), "before": before}
+        values = {
+            "tenant": tenant,
+            "project": None if project is None else real_project(project),
+            "ids": None if ids is None else [one for one in ids if is_sayable(one)],
+            "since": since,
+            "before": before,
+            "behind": None if behind is None else behind.modified,
+            "behind_id": None if behind is None else behind.id,
+            "limit": limit,
+        }
         return [_info(row, self._place(row[0])) for row in await self._ask(tenant, _SESSIONS, values)]
 
     # --- beside them
@@ -374,25 +392,20 @@ class PostgresHome:
         )
 
     async def located(self, reference: str, *, project: str | None = None) -> tuple[int, str]:
-        """The tenant's number, and the id of the session of this id, or the only one that begins so."""
+        """The tenant's number, and the id of the session of this id, or of the only one that begins so or holds it."""
         tenant = await self._db.tenant(self.name)
         if tenant is None or not reference or not is_sayable(reference):
             raise self._not_found(reference)
         begun = reference.removeprefix(ID_PREFIX)
-        rows = await self._ask(
-            tenant,
-            "SELECT id FROM perdure.sessions WHERE tenant = %(tenant)s AND (id = %(id)s OR starts_with(id, %(begun)s) "
-            "OR starts_with(id, %(ours)s)) AND (%(project)s::text IS NULL OR project = %(project)s) "
-            "ORDER BY id <> %(id)s, id LIMIT %(limit)s",
-            {
-                "tenant": tenant,
-                "id": reference,
-                "begun": begun,
-                "ours": ID_PREFIX + begun,
-                "project": project,
-                "limit": _SHOWN + 1,
-            },
-        )
+        values = {
+            "tenant": tenant,
+            "id": reference,
+            "begun": begun,
+            "ours": ID_PREFIX + begun,
+            "project": project,
+            "limit": _SHOWN + 1,
+        }
+        rows = await self._ask(tenant, _BEGINNING, values) or await self._ask(tenant, _HOLDING, values)
         if not rows:
             raise self._not_found(reference)
         if rows[0][0] != reference and len(rows) > 1:
@@ -437,9 +450,23 @@ _SESSIONS: Final = """
 SELECT id, header, project, created, extract(epoch FROM modified)::float8, bytes, messages, about
 FROM perdure.sessions
 WHERE tenant = %(tenant)s AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(ids)s::text[] IS NULL OR id = ANY (%(ids)s))
+  AND (%(since)s::float8 IS NULL OR modified >= to_timestamp(%(since)s))
   AND (%(before)s::float8 IS NULL OR modified < to_timestamp(%(before)s))
-ORDER BY modified DESC, id DESC
+  AND (%(behind)s::float8 IS NULL OR (modified, id) < (to_timestamp(%(behind)s), %(behind_id)s::text))
+ORDER BY modified DESC, id DESC LIMIT %(limit)s
 """
+_BEGINNING: Final = """
+SELECT id FROM perdure.sessions WHERE tenant = %(tenant)s
+  AND (id = %(id)s OR starts_with(id, %(begun)s) OR starts_with(id, %(ours)s))
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+ORDER BY id <> %(id)s, id LIMIT %(limit)s
+"""
+_HOLDING: Final = """
+SELECT id FROM perdure.sessions WHERE tenant = %(tenant)s AND strpos(id, %(id)s) > 0
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+ORDER BY id LIMIT %(limit)s
+"""  # looks at all ids of the tenant, which is for who types a part of one
 _COPY_BLOBS: Final = (
     b"INSERT INTO perdure.blobs (tenant, session, hash, stored) "
     b"SELECT %s, %s, hash, stored FROM perdure.blobs WHERE tenant = %s AND session = %s"
