@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perdure.face.agent import Agent as Agent
     from perdure.face.agent import Permissions as Permissions
     from perdure.face.connecting import connect as connect
+    from perdure.face.homes import SharedStore as SharedStore
     from perdure.face.session import CompactionResult as CompactionResult
     from perdure.face.session import Session as Session
     from perdure.settings import Settings as Settings
@@ -50,6 +51,7 @@ _FACE = {
     "Reply": "context.replies",
     "Session": "face.session",
     "Settings": "settings",
+    "SharedStore": "face.homes",
     "Tool": "agent.tools.tool",
     "Usage": "transcript.messages",
     "connect": "face.connecting",

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.face.agent import Agent as AgentFace
+from perdure.face.homes import SharedStore as SharedStoreFace
 from perdure.face.portal import Blocking, as_coroutine, asked_of, opened
 from perdure.face.session import Session as SessionFace
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from perdure.face.agent import Permissions
     from perdure.face.connecting import connect
     from perdure.face.session import CompactionResult, Said
+    from perdure.ports.home import Home, SessionInfo
     from perdure.ports.session import Model, SearchResults
     from perdure.settings import Settings
     from perdure.transcript.blocks import ToolUse
@@ -67,16 +69,17 @@ class SyncSession(Blocking[SessionFace]):
         cls,
         project: str | Path = ".",
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         id: str | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
-        """A new session of a project, kept on this machine's disk. Nobody else can write to it until it is closed.
+        """A new session of a project, kept on this machine's disk, or where `home` says. It has one writer at a time.
 
         Args:
             project: the folder that the conversation is about.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             id: its name, by which it is opened again; by default one is made.
             settings: `Settings`, or an object with some of them, as in `{"window_tokens": 32_000}`.
             services: hooks, ways to compact and other extensions of your own.
@@ -85,7 +88,7 @@ class SyncSession(Blocking[SessionFace]):
             The session; `with` closes it.
 
         Raises:
-            JournalError: there is a session of this id already, or the disk refuses.
+            JournalError: there is a session of this id already, or the disk or the database refuses.
             BadSetting: a setting is unknown or can't have this value.
 
         Example:
@@ -106,7 +109,7 @@ class SyncSession(Blocking[SessionFace]):
         cls,
         session: str | Path,
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         read_only: bool = False,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
@@ -115,7 +118,8 @@ class SyncSession(Blocking[SessionFace]):
 
         Args:
             session: its id, or a path.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
             settings: as for `create`.
             services: as for `create`.
@@ -150,7 +154,7 @@ class SyncSession(Blocking[SessionFace]):
         project: str | Path = ".",
         *,
         owner: str = "",
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
@@ -161,7 +165,8 @@ class SyncSession(Blocking[SessionFace]):
                 are; one that can't be an id is the session's title.
             project: the folder that the conversation is about, when it is begun.
             owner: whose name it is, where several people choose names; one's is never another's.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             settings: as for `create`.
             services: as for `create`.
 
@@ -633,7 +638,7 @@ class SyncAgent(Blocking[AgentFace]):
         model: Model | str,
         permissions: Permissions | None = None,
         resume: str | Path | None = None,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         in_memory: bool = False,
         system: str = "",
         tools: Sequence[Tool[Any]] = (),
@@ -648,7 +653,9 @@ class SyncAgent(Blocking[AgentFace]):
             model: whom it asks: a model, or its name, as `connect` takes it.
             permissions: what it may do; by default what the settings say, and nothing that would have to be asked for.
             resume: the session to go on with: its id, the beginning of one, or a path.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept, as `Session.create` takes it; by default where the `perdure` command keeps
+                them. In a database, what is about files of this machine is kept as long as the agent: checkpoints,
+                outputs of commands, and what sub-agents say to their models.
             in_memory: keep nothing; the session ends with this process.
             system: what to add to its system prompt.
             tools: more tools, beside its own. They run without a question, unless a rule says `ask` or `deny`.
@@ -769,7 +776,7 @@ class SyncAgent(Blocking[AgentFace]):
         return self._wait("Agent.undo_rewind", self._inner.undo_rewind)
 
     def close(self) -> None:
-        """End background work and close the session; a model that was given by its name is closed as well.
+        """End background work and close the session; a model that was given by its name, and a database, as well.
 
         Example:
             agent.close()
@@ -782,6 +789,158 @@ class SyncAgent(Blocking[AgentFace]):
         return SyncSession(self._inner.session, self._portal, within=self)
 
     def __enter__(self) -> SyncAgent:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class SyncSharedStore(Blocking[SharedStoreFace]):
+    """A database, or a folder, that is opened once and shared by any number of sessions, each in the home of a tenant.
+
+    Open one with `SharedStore.at`, as `with SharedStore.at("postgresql://…") as store`, and give its homes to
+    `Session.create`, `open` and `named`, to `Agent.create` and to integrations. Close the sessions first.
+
+    Attributes:
+        name: where it is, without a user and a password.
+
+    Example:
+        with SharedStore.at("store") as store:
+            for person in ("alice", "bob"):
+                with Session.create(".", home=store.home(person), id="letters") as session:
+                    session.append(f"I am {person}.")
+            assert store.name.endswith("store")
+    """
+
+    @classmethod
+    def at(cls, place: str | Path, *, connections: int = 8) -> SyncSharedStore:
+        """Open a store; a database is asked whether it has the schema of this version.
+
+        Args:
+            place: `postgresql://user@host/database`, or a folder. A password is better kept in $PGPASSWORD, in
+                ~/.pgpass or in a service file.
+            connections: to a database, at most so many at a time. A call needs one for a moment, a session none.
+
+        Returns:
+            The store; `with` closes it.
+
+        Raises:
+            BadSetting: there can't be a store there, or a package is missing.
+            JournalError: the database can't be reached or refuses, or isn't of this version's schema.
+
+        Example:
+            with SharedStore.at("store") as store:
+                with Session.named("a letter to Ann", home=store.home()) as session:
+                    session.append("Dear Ann,")
+        """
+        return cls(*opened("SharedStore.at", lambda: as_coroutine(SharedStoreFace.at(place, connections=connections))))
+
+    def home(self, tenant: str = "") -> Home:
+        """The home of a tenant, for `home=`. Tenants see nothing of each other.
+
+        Args:
+            tenant: any name, such as that of a customer; without one, the home of the program itself.
+
+        Returns:
+            The home, as `home=` takes it. It holds nothing by itself.
+
+        Raises:
+            BadSetting: it can't be a name.
+
+        Example:
+            with SharedStore.at("store") as store:
+                with Session.create(".", home=store.home("alice")) as session:
+                    session.append("Hello")
+        """
+        return self._now("SharedStore.home", self._inner.home, tenant)
+
+    def sessions(self, tenant: str = "", *, project: str | Path | None = None, limit: int = 100) -> list[SessionInfo]:
+        """The sessions of a tenant, the last written first.
+
+        Args:
+            tenant: whose they are.
+            project: only those about this folder.
+            limit: at most so many.
+
+        Returns:
+            Of each its `id`, `title`, `last_prompt`, `messages`, `modified`, `bytes` and more.
+
+        Raises:
+            JournalError: the store can't be read.
+
+        Example:
+            with SharedStore.at("store") as store:
+                with Session.create(".", home=store.home("alice")) as session:
+                    session.append("Hello")
+                assert [one.last_prompt for one in store.sessions("alice", limit=5)] == ["Hello"]
+        """
+        return self._wait("SharedStore.sessions", self._inner.sessions, tenant, project=project, limit=limit)
+
+    def delete(self, session: str, tenant: str = "") -> None:
+        """Delete a session with all that it keeps, for good.
+
+        Args:
+            session: its whole id.
+            tenant: whose it is.
+
+        Raises:
+            SessionNotFound: there is none of this id.
+            SessionBusy: somebody has it open.
+            JournalError: the store refuses.
+
+        Example:
+            with SharedStore.at("store") as store:
+                Session.create(".", home=store.home("alice"), id="letters").close()
+                store.delete("letters", "alice")
+        """
+        self._wait("SharedStore.delete", self._inner.delete, session, tenant)
+
+    def tenants(self) -> list[str]:
+        """The tenants that keep anything.
+
+        Returns:
+            Their names, sorted.
+
+        Raises:
+            JournalError: the store can't be read.
+
+        Example:
+            with SharedStore.at("store") as store:
+                assert store.tenants() == []
+        """
+        return self._wait("SharedStore.tenants", self._inner.tenants)
+
+    def delete_tenant(self, tenant: str) -> None:
+        """Delete all that a tenant keeps, for good.
+
+        Args:
+            tenant: its name; one that nothing is kept of is no mistake.
+
+        Raises:
+            SessionBusy: one of its sessions is being written, where the store is a folder.
+            JournalError: the store refuses.
+
+        Example:
+            with SharedStore.at("store") as store:
+                store.delete_tenant("alice")
+        """
+        self._wait("SharedStore.delete_tenant", self._inner.delete_tenant, tenant)
+
+    def close(self) -> None:
+        """Let go of the store; its sessions have to be closed by then. Twice is no mistake.
+
+        Example:
+            store = SharedStore.at("store")
+            store.close()
+        """
+        self._leave("SharedStore.close")
+
+    @property
+    def name(self) -> str:
+        """Where it is, without a user and a password."""
+        return self._inner.name
+
+    def __enter__(self) -> SyncSharedStore:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -878,6 +1037,7 @@ memory_tool = SyncMemoryTool()
 
 Session = SyncSession
 Agent = SyncAgent
+SharedStore = SyncSharedStore
 
 __all__ = [
     "Agent",
@@ -890,6 +1050,7 @@ __all__ = [
     "Reply",
     "Session",
     "Settings",
+    "SharedStore",
     "Tool",
     "Usage",
     "connect",

@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure.engine.tools import MemoryTool, RecallTool
 from perdure.face.agent import Agent
+from perdure.face.homes import SharedStore
 from perdure.face.session import Session
 
 HEAD = '''"""The face of the library for programs without an event loop: the same names, and nothing to await.
@@ -34,7 +35,11 @@ This file is written from `perdure.face` by tests/house/test_sync_face.py: chang
 from __future__ import annotations
 
 '''
-CLASSES: tuple[tuple[str, type[Any]], ...] = (("Session", Session), ("Agent", Agent))
+CLASSES: tuple[tuple[str, type[Any]], ...] = (
+    ("Session", Session),
+    ("Agent", Agent),
+    ("SharedStore", SharedStore),
+)
 TOOLS: tuple[tuple[str, str, type[Any]], ...] = (
     ("SyncRecallTool", "recall_tool", RecallTool),
     ("SyncMemoryTool", "memory_tool", MemoryTool),
@@ -44,8 +49,7 @@ SAME = "CompactionResult ContextView Message PerdureError Permissions PreparedRe
 
 def blocking(text: str) -> str:
     """Words and examples without the waiting."""
-    text = text.replace("The session, to be awaited or entered with `async with`.", "The session; `with` closes it.")
-    text = text.replace("The agent, to be awaited or entered with `async with`.", "The agent; `with` closes it.")
+    text = re.sub(r"(The \w+), to be awaited or entered with `async with`\.", r"\1; `with` closes it.", text)
     text = re.sub(r"(?<!\w)\(await ([\w.]+\([^()]*(?:\([^()]*\))?[^()]*\))\)", r"\1", text)
     text = text.replace("`async with` ", "`with` ").replace("async with ", "with ").replace("await ", "")
     return text.replace("from any task", "from any thread").replace(
@@ -122,6 +126,11 @@ def face_class(name: str, kind: type[Any]) -> str:
             '@property\ndef view(self) -> ContextView:\n    """What the model sees; read it freely."""\n'
             "    return self._inner.view\n"
         )
+    elif name == "SharedStore":
+        body.append(
+            '@property\ndef name(self) -> str:\n    """Where it is, without a user and a password."""\n'
+            "    return self._inner.name\n"
+        )
     else:
         body.append(
             '@property\ndef session(self) -> SyncSession:\n    """Its conversation; it is closed with the agent."""\n'
@@ -162,7 +171,7 @@ def imports_of(text: str) -> list[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             used |= set(re.findall(r"\b[A-Z]\w+", node.value)) & {"Any"}
     found: dict[str, str] = {}
-    for kind in (Session, Agent, RecallTool):
+    for kind in (Session, Agent, SharedStore, RecallTool):
         module = inspect.getmodule(kind)
         assert module is not None
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -180,6 +189,7 @@ def imports_of(text: str) -> list[str]:
         "memory_tool",
         "Session",
         "Agent",
+        "SharedStore",
         "Opening",
         "opened",
         "annotations",
@@ -191,8 +201,8 @@ def generated() -> str:
     """The text of `perdure/sync.py`."""
     body = "\n\n".join(face_class(name, kind) for name, kind in CLASSES)
     body += "\n\n" + "\n\n".join(tool_class(*one) for one in TOOLS)
-    body += "\n\nSession = SyncSession\nAgent = SyncAgent\n"
-    names = sorted([*SAME.split(), "Agent", "Session", "memory_tool", "recall_tool"])
+    body += "\n\nSession = SyncSession\nAgent = SyncAgent\nSharedStore = SyncSharedStore\n"
+    names = sorted([*SAME.split(), "Agent", "Session", "SharedStore", "memory_tool", "recall_tool"])
     body += "\n__all__ = [" + ", ".join(f'"{name}"' for name in names) + "]\n"
     body += textwrap.dedent(
         '''
@@ -209,6 +219,7 @@ def generated() -> str:
     same = [f"from perdure.{perdure._FACE[name]} import {name}" for name in SAME.split()]
     fixed = [
         "from perdure.face.agent import Agent as AgentFace",
+        "from perdure.face.homes import SharedStore as SharedStoreFace",
         "from perdure.face.portal import Blocking, as_coroutine, asked_of, opened",
         "from perdure.face.session import Session as SessionFace",
     ]

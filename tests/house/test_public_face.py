@@ -32,6 +32,7 @@ EXPECTED: list[str] = [
     "Reply",
     "Session",
     "Settings",
+    "SharedStore",
     "Tool",
     "Usage",
     "connect",
@@ -54,7 +55,7 @@ def functions() -> Iterator[tuple[str, Any]]:
         owner = owner_of(name)
         if inspect.isfunction(owner):
             yield name, owner
-        elif name in ("Session", "Agent", "Tool", "recall_tool", "memory_tool"):
+        elif name in ("Session", "Agent", "SharedStore", "Tool", "recall_tool", "memory_tool"):
             for attribute, value in vars(owner).items():
                 function = getattr(value, "__func__", value)
                 is_told = inspect.isfunction(function) and function.__module__.startswith("perdure")
@@ -67,6 +68,7 @@ METHODS = {
     "Session": "append close compact context_usage create follow in_memory messages named open open_calls pin prepare "
     "rebase recall refused rewind run search set_prefix shown undo_compaction undo_rewind unpin",
     "Agent": "allow close create interrupt rewind run undo_rewind",
+    "SharedStore": "at close delete delete_tenant home sessions tenants",
 }
 # What is told in a sentence: a step on the way, which the face doesn't ask for.
 INNER = {"Tool.read"}

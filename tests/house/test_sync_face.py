@@ -39,7 +39,7 @@ def test_it_has_the_same_names_and_arguments() -> None:
 
 def examples() -> list[Any]:
     found = []
-    for owner in (sync.Session, sync.Agent, type(sync.recall_tool), type(sync.memory_tool)):
+    for owner in (sync.Session, sync.Agent, sync.SharedStore, type(sync.recall_tool), type(sync.memory_tool)):
         told = {"": owner, **{name: value for name, value in vars(owner).items() if name[0] != "_"}}
         for name, value in told.items():
             function = getattr(value, "__func__", value)

@@ -629,7 +629,10 @@ async def _open(folder: Path, name: str) -> Session:
             "window_tokens: 'many': has to be a whole number",
         ),
         (lambda: Session.in_memory(settings=3), "settings must be Settings, or an object with some of them, not int"),
-        (lambda: Session.create(".", home=3), "home must be the path of a folder, not 3"),
+        (
+            lambda: Session.create(".", home=3),
+            "home must be the path of a folder, postgresql://user@host/database or store.home(…), not 3",
+        ),
         (lambda: Session.create(""), "project must be the path of a folder, not ''"),
         (lambda: connect("cloude:x"), "'cloude:x' names no model"),
         (lambda: connect(3), "must be a text such as 'anthropic:claude-…', not int"),

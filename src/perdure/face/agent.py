@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
 from perdure.errors import BadSetting
 from perdure.face.connecting import connect
-from perdure.face.opening import Opening
-from perdure.face.session import Session, home_path, model_of, options_of, path_of
+from perdure.face.homes import home_of_program, path_of
+from perdure.face.opening import Closable, Opening
+from perdure.face.session import Session, model_of, options_of
 
 if TYPE_CHECKING:
     from perdure.agent.loop import AgentLoop
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.agent.tools.tool import Tool
     from perdure.engine.rewind import RewindResult, What
     from perdure.engine.session import Services
+    from perdure.ports.home import Home
     from perdure.ports.session import Model
     from perdure.settings import Settings
 
@@ -66,7 +68,7 @@ class Agent:
             assert done.text == "There is nothing to do." and done.stopped == "done"
     """
 
-    def __init__(self, loop: AgentLoop, session: Session, owned: tuple[Model, ...] = ()) -> None:
+    def __init__(self, loop: AgentLoop, session: Session, owned: tuple[Closable, ...] = ()) -> None:
         self.session = session
         self._loop, self._owned = loop, owned
 
@@ -78,7 +80,7 @@ class Agent:
         model: Model | str,
         permissions: Permissions | None = None,
         resume: str | Path | None = None,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         in_memory: bool = False,
         system: str = "",
         tools: Sequence[Tool[Any]] = (),
@@ -93,7 +95,9 @@ class Agent:
             model: whom it asks: a model, or its name, as `connect` takes it.
             permissions: what it may do; by default what the settings say, and nothing that would have to be asked for.
             resume: the session to go on with: its id, the beginning of one, or a path.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept, as `Session.create` takes it; by default where the `perdure` command keeps
+                them. In a database, what is about files of this machine is kept as long as the agent: checkpoints,
+                outputs of commands, and what sub-agents say to their models.
             in_memory: keep nothing; the session ends with this process.
             system: what to add to its system prompt.
             tools: more tools, beside its own. They run without a question, unless a rule says `ask` or `deny`.
@@ -151,22 +155,23 @@ class Agent:
                 tools=(*STANDARD, *tools),
                 system=system,
             )
-            asked, owned = (connect(model), True) if isinstance(model, str) else (model_of(model), False)
-            loop = await agent(
-                root,
-                model=asked,
-                home=None if in_memory else home_path(home),
-                resume=resume,
-                options=options,
-                parts=parts,
-            )
-            assert isinstance(loop.session, Session)
+            asked = connect(model) if isinstance(model, str) else model_of(model)
+            kept_in, store = (None, None) if in_memory else home_of_program(home)
+            owned: tuple[Closable, ...] = (*((asked,) if isinstance(model, str) else ()), *((store,) if store else ()))
             try:
-                await loop.start()
+                loop = await agent(root, model=asked, home=kept_in, resume=resume, options=options, parts=parts)
+                try:
+                    await loop.start()
+                except BaseException:
+                    await loop.close()
+                    raise
             except BaseException:
-                await loop.close()
+                with CancelScope(shield=True):
+                    for one in owned:
+                        await one.close()
                 raise
-            return cls(loop, loop.session, (asked,) if owned else ())
+            assert isinstance(loop.session, Session)
+            return cls(loop, loop.session, owned)
 
         return Opening("Agent.create(…)", opened)
 
@@ -250,7 +255,7 @@ class Agent:
         return await self._loop.undo_rewind()
 
     async def close(self) -> None:
-        """End background work and close the session; a model that was given by its name is closed as well.
+        """End background work and close the session; a model that was given by its name, and a database, as well.
 
         Example:
             await agent.close()
@@ -258,8 +263,8 @@ class Agent:
         try:
             await self._loop.close()
         finally:
-            for model in self._owned:
-                await model.close()
+            for one in self._owned:
+                await one.close()
 
 
 def _rules(given: Any, what: str) -> Sequence[str]:

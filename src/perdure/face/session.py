@@ -6,7 +6,7 @@ It is the engine's session with the engine's functions as methods, opened with w
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,7 @@ from perdure.errors import (
     SessionNotFound,
     nearest,
 )
+from perdure.face.homes import home_of_program, path_of
 from perdure.face.opening import Opening
 from perdure.settings import Settings
 from perdure.transcript.blocks import ToolUse, check_front_written, check_written, raw_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from perdure.engine.compact import CompactionOutcome
     from perdure.engine.follow import FollowedHistory, ShownHistory
     from perdure.engine.turn import PreparedRequest
+    from perdure.ports.home import Home, Store
     from perdure.ports.session import Model, SearchResults
     from perdure.transcript.messages import Usage
 
@@ -108,6 +110,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
     _keepers: Keepers | None = None
     _connected: dict[str, Model] = field(default_factory=dict)
     _task: int | None = None  # that uses it just now
+    _stores: list[Store] = field(default_factory=list)  # that nobody else uses
     _followed: FollowedHistory | None = None
 
     def __repr__(self) -> str:
@@ -123,16 +126,17 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         cls,
         project: str | Path = ".",
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         id: str | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
-        """A new session of a project, kept on this machine's disk. Nobody else can write to it until it is closed.
+        """A new session of a project, kept on this machine's disk, or where `home` says. It has one writer at a time.
 
         Args:
             project: the folder that the conversation is about.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             id: its name, by which it is opened again; by default one is made.
             settings: `Settings`, or an object with some of them, as in `{"window_tokens": 32_000}`.
             services: hooks, ways to compact and other extensions of your own.
@@ -141,7 +145,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             The session, to be awaited or entered with `async with`.
 
         Raises:
-            JournalError: there is a session of this id already, or the disk refuses.
+            JournalError: there is a session of this id already, or the disk or the database refuses.
             BadSetting: a setting is unknown or can't have this value.
 
         Example:
@@ -151,15 +155,15 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         from perdure.wiring.sessions import create_session
 
         parts = options_of(cls, settings, services)
-        make = partial(create_session, home_path(home), project=path_of(project, "project"), session=id, parts=parts)
-        return Opening("Session.create(…)", partial(_opened, make))
+        make = partial(create_session, project=path_of(project, "project"), session=id, parts=parts)
+        return Opening("Session.create(…)", partial(_opened, make, *home_of_program(home)))
 
     @classmethod
     def open(
         cls,
         session: str | Path,
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         read_only: bool = False,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
@@ -168,7 +172,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         Args:
             session: its id, or a path.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
             settings: as for `create`.
             services: as for `create`.
@@ -188,8 +193,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 assert session.messages()[0]["role"] == "user"
         """
         parts = options_of(cls, settings, services)
-        make = partial(_open_named, home_path(home), session, read_only=read_only, parts=parts)
-        return Opening("Session.open(…)", partial(_opened, make))
+        make = partial(_open_exactly, session=session, read_only=read_only, parts=parts)
+        return Opening("Session.open(…)", partial(_opened, make, *home_of_program(home)))
 
     @classmethod
     def named(
@@ -198,7 +203,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         project: str | Path = ".",
         *,
         owner: str = "",
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
@@ -209,7 +214,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 are; one that can't be an id is the session's title.
             project: the folder that the conversation is about, when it is begun.
             owner: whose name it is, where several people choose names; one's is never another's.
-            home: where sessions are kept; by default where the `perdure` command keeps them.
+            home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
+                `SharedStore`; by default where the `perdure` command keeps them.
             settings: as for `create`.
             services: as for `create`.
 
@@ -232,8 +238,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         if not called:  # else all conversations whose names were lost would be one
             raise BadSetting("name: the name of a conversation is empty; for a session without one, take create")
         folder = path_of(project, "project")
-        make = partial(named_session, home_path(home), called, project=folder, owner=whose, parts=parts)
-        return Opening("Session.named(…)", partial(_opened, make))
+        make = partial(named_session, name=called, project=folder, owner=whose, parts=parts)
+        return Opening("Session.named(…)", partial(_opened, make, *home_of_program(home)))
 
     @classmethod
     def in_memory(
@@ -260,10 +266,14 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             session = await Session.in_memory(settings={"window_tokens": 32_000})
             await session.close()
         """
-        return Opening(
-            "Session.in_memory(…)",
-            partial(_opened, partial(memory_session, id, parts=options_of(cls, settings, services))),
-        )
+        parts = options_of(cls, settings, services)
+
+        async def opened() -> Session:
+            made = await memory_session(id, parts=parts)
+            assert isinstance(made, Session)
+            return made
+
+        return Opening("Session.in_memory(…)", opened)
 
     # --- what is said -------------------------------------------------------------------------------------------------
 
@@ -776,6 +786,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 await LiveSession.close(self)
                 for model in self._connected.values():
                     await model.close()
+                for store in self._stores:
+                    await store.close()
 
     async def __aenter__(self) -> Session:
         return self
@@ -819,18 +831,6 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             self._task = before
 
 
-def home_path(home: str | Path | None) -> Path:
-    from perdure.adapters.config import home_of
-
-    return home_of(os.environ) if home is None else Path(path_of(home, "home")).expanduser()
-
-
-def path_of(given: Any, what: str) -> str | Path:
-    if isinstance(given, str | os.PathLike) and str(given):
-        return Path(given)
-    raise BadSetting(f"{what} must be the path of a folder, not {given!r:.60}")
-
-
 def options_of(
     kind: type[Session], settings: Settings | Mapping[str, Any] | None, services: Services | None
 ) -> SessionOptions:
@@ -855,17 +855,24 @@ def settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
     return replace(standard, **values)
 
 
-async def _open_named(home: Path, session: Any, *, read_only: bool, parts: SessionOptions) -> LiveSession:
+async def _open_exactly(home: Path | Home, session: Any, *, read_only: bool, parts: SessionOptions) -> LiveSession:
+    """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. On files, a path is
+    fine, and so is an id of ours without the word that it begins with.
+    """
     from perdure.wiring.sessions import open_session
 
     if not isinstance(session, str | Path) or not str(session):
         raise BadSetting(f"session must be the id of a session, or the path of its folder, not {session!r:.60}")
-    found = await anyio.to_thread.run_sync(_located, home, session)
+    if isinstance(home, Path):
+        found: str | Path = await anyio.to_thread.run_sync(_located, home, session)
+    else:
+        kept_in, found = home, os.fspath(session)
+        if not await kept_in.has(found):
+            raise SessionNotFound(f"there is no session {found!r}" + (f" of {kept_in.name!r}" if kept_in.name else ""))
     return await open_session(home, found, read_only=read_only, parts=parts)
 
 
 def _located(home: Path, session: str | Path) -> Path:
-    """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. A path is fine."""
     from perdure.adapters.journal import JOURNAL
     from perdure.adapters.journal.store import ID_PREFIX, SessionStore
 
@@ -876,10 +883,20 @@ def _located(home: Path, session: str | Path) -> Path:
     return found
 
 
-async def _opened(make: Callable[[], Any]) -> Session:
-    opened = await make()
-    assert isinstance(opened, Session)
-    return opened
+async def _opened(
+    make: Callable[[Path | Home], Awaitable[LiveSession]], home: Path | Home, own: Store | None
+) -> Session:
+    """A session of a home; a store that only it uses is closed with it."""
+    try:
+        session = await make(home)
+    except BaseException:
+        if own is not None:
+            with anyio.CancelScope(shield=True):
+                await own.close()
+        raise
+    assert isinstance(session, Session)
+    session._stores.extend([own] if own is not None else [])
+    return session
 
 
 def _definitions(tools: Any) -> Sequence[Any]:

@@ -38,7 +38,8 @@ from perdure.compaction.parts import PARTS, fitted_parts
 from perdure.engine.imports import import_recording
 from perdure.engine.tools import memory_tool, recall_tool
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
-from perdure.face.session import Session, home_path, path_of
+from perdure.face.homes import home_folder, path_of
+from perdure.face.session import Session
 from perdure.logs.claude_code import is_shown_again
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import RecordedMessage, Recording
@@ -64,7 +65,7 @@ class PerdureSessionStore:
     """
 
     def __init__(self, home: str | Path | None = None) -> None:
-        self.home = home_path(home)
+        self.home = home_folder(home)
         self._folder = TranscriptFolder(self.home / FOLDER)
 
     async def append(self, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> None:

@@ -22,6 +22,7 @@ from perdure.context.models import model_spec
 from perdure.context.policy import thresholds
 from perdure.errors import PerdureError, SessionBusy
 from perdure.face.session import settings_of
+from perdure.ports.home import Home
 from perdure.settings import Settings
 from perdure.sync import Session, recall_tool
 
@@ -47,7 +48,7 @@ class PerdureContextEngine(ContextEngine):  # type: ignore[misc]  # its package 
 
     Args:
         project: the folder that conversations are about; by default the one that hermes-agent works in.
-        home: where Perdure keeps things; by default where the `perdure` command does.
+        home: where Perdure keeps things, as `Session.create` takes it; by default where the `perdure` command does.
         settings: as `Session.create` takes them.
 
     Example:
@@ -59,7 +60,7 @@ class PerdureContextEngine(ContextEngine):  # type: ignore[misc]  # its package 
         self,
         project: str | Path | None = None,
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         self._project, self._home, self._settings = project, home, settings_of(settings)

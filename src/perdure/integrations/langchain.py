@@ -49,6 +49,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from perdure.engine.follow import ShownHistory, ShownMessage
 from perdure.errors import PromptTooLong
+from perdure.ports.home import Home
 from perdure.settings import Settings
 from perdure.sync import Session, recall_tool
 from perdure.transcript.blocks import IMAGE_TYPES, NAME_CHARACTERS
@@ -75,7 +76,7 @@ class PerdureMiddleware(AgentMiddleware[PerdureState, Any, Any]):
 
     Args:
         project: the folder that the conversation is about.
-        home: where sessions are kept; by default where the `perdure` command keeps them.
+        home: where sessions are kept, as `Session.create` takes it; by default where the `perdure` command does.
         settings: `Settings`, or an object with some of them, such as `{"window_tokens": 60_000}`.
         persistent: whether the agent's own state is shortened as well, so that its checkpoints stay small; else each
             request is, and the state has everything that was ever said.
@@ -91,7 +92,7 @@ class PerdureMiddleware(AgentMiddleware[PerdureState, Any, Any]):
         self,
         project: str | Path = ".",
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
         persistent: bool = False,
         recall: bool = True,
@@ -219,7 +220,7 @@ class _OpenSessions:
     def __init__(
         self,
         project: str | Path,
-        home: str | Path | None,
+        home: str | Path | Home | None,
         settings: Settings | Mapping[str, Any] | None,
         *,
         recall: bool,

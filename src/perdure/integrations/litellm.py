@@ -23,7 +23,9 @@ from litellm.integrations.custom_logger import CustomLogger
 from perdure.context.replies import WireProtocol
 from perdure.engine.tools import recall_tool
 from perdure.errors import PerdureError, RecordRefused
-from perdure.face.session import Session, path_of, settings_of
+from perdure.face.homes import path_of
+from perdure.face.session import Session, settings_of
+from perdure.ports.home import Home
 from perdure.settings import Settings
 from perdure.transcript.history import chain, chain_seed
 
@@ -60,7 +62,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
 
     Args:
         project: the folder that conversations are about.
-        home: where Perdure keeps things; by default where the `perdure` command does.
+        home: where Perdure keeps things, as `Session.create` takes it; by default where the `perdure` command does.
         settings: as `Session.create` takes them. Without `window_tokens`, LiteLLM's own table tells the window.
 
     Example:
@@ -72,7 +74,7 @@ class PerdureHook(CustomLogger):  # type: ignore[misc]  # its package is in an e
         self,
         project: str | Path = ".",
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ from agents.run import CallModelData, ModelInputData
 from agents import FunctionTool, RunConfig
 from perdure.engine.tools import recall_tool
 from perdure.face.session import Session
+from perdure.ports.home import Home
 from perdure.settings import Settings
 from perdure.transcript.messages import Usage
 
@@ -36,7 +37,7 @@ class PerdureSession:
     Args:
         session_id: the conversation's name, any text.
         project: the folder that the conversation is about.
-        home: where sessions are kept; by default where the `perdure` command keeps them.
+        home: where sessions are kept, as `Session.create` takes it; by default where the `perdure` command does.
         settings: `Settings`, or an object with some of them, such as `{"window_tokens": 60_000}`.
 
     Attributes:
@@ -56,7 +57,7 @@ class PerdureSession:
         session_id: str,
         project: str | Path = ".",
         *,
-        home: str | Path | None = None,
+        home: str | Path | Home | None = None,
         settings: Settings | Mapping[str, Any] | None = None,
     ) -> None:
         self.session_id = session_id

@@ -141,11 +141,11 @@ class Links(Protocol):
 class Home(Protocol):
     """All that one person, or one tenant, keeps.
 
-    Sessions: `open` takes an id, or a part of one that no other id has; ids that begin so are meant first. One owner writes a session at a time: `SessionBusy` for
-    another while the first is at it; where owners rest in between, an open waits a moment first. An owner that was
-    paused for so long that another took its place can't append any more: `JournalLost` (SCL-3). `load` reads a session
-    whole, whoever writes it. `fork` makes a new session of records of another, with its blobs; whole or not at all.
-    `delete` removes one for good.
+    Sessions: `open` takes an id, or a part of one that no other id has; ids that begin so are meant first. One owner
+    writes a session at a time: `SessionBusy` for another while the first is at it; where owners rest in between, an
+    open waits a moment first. An owner that was paused for so long that another took its place can't append any more:
+    `JournalLost` (SCL-3). `load` reads a session whole, whoever writes it. `fork` makes a new session of records of
+    another, with its blobs; whole or not at all. `delete` removes one for good.
 
     `sessions` lists them, the last written first: those of a project, of these ids, that were written since one time
     and not since another (`before`); at most `limit`, and those `behind` one that was listed, for a list in pages.

@@ -18,16 +18,18 @@ from anyio import to_thread
 
 from perdure.adapters.config import home_of
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles, SessionStore
+from perdure.adapters.journal.home import FileHome
+from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles
 from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
+from perdure.ports.home import Home, StoredSession
 from perdure.ports.machine import FileCall, FileDifference, FileRewind
 from perdure.ports.session import Journal, Model
 from perdure.wiring.parts import SessionOptions, background, memory_session, sink_for
-from perdure.wiring.sessions import offered_session, session_of, subagent_session, trusts
+from perdure.wiring.sessions import home_at, offered_session, session_of, subagent_session, trusts
 
 if TYPE_CHECKING:
     from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
@@ -40,7 +42,7 @@ async def agent(
     project: str | Path = ".",
     *,
     model: Model,
-    home: Path | None = None,
+    home: Path | Home | None = None,
     resume: str | Path | None = None,
     offers_notes: bool = False,
     options: AgentOptions | None = None,
@@ -48,8 +50,10 @@ async def agent(
 ) -> AgentLoop:
     """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
 
-    Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
-    it is done; the model is yours to close. Raises what `open_session` raises.
+    Without a home the session lives in this process only. Of one that isn't on files, what is about files of this
+    machine (checkpoints, outputs of commands, the sessions of sub-agents) lives as long as the agent. `offers_notes` is
+    as for `open_session`. Close the agent when it is done; the model is yours to close. Raises what `open_session`
+    raises.
     """
     from perdure.adapters.machine.sandbox import choose_sandbox
     from perdure.agent.loop import AgentLoop, AgentOptions, AgentServices
@@ -63,21 +67,27 @@ async def agent(
         parts = replace(parts, services=replace(parts.services, on_remembered=told, on_hook=hooks))
     box = await to_thread.run_sync(choose_sandbox, parts.settings.sandbox)  # before anything is made
     cleanup = ExitStack()
+    stored: StoredSession | None = None
     if home is None:
-        folder = Path(mkdtemp(prefix="perdure-"))
-        cleanup.callback(rmtree, folder, ignore_errors=True)
         session = await memory_session(project=str(project), parts=parts)
-        children = _memory_children(parts, str(project), session.id)
     else:
-        store, settings = SessionStore(home), parts.settings
+        kept_in, durability = home_at(home), parts.settings.durability
         if resume is None:
             identity, now = parts.ids.new("session"), parts.clock.now()
-            files = await store.create(identity, project=project, created=now, durability=settings.durability)
+            stored = await kept_in.create(identity, project=project, created=now, durability=durability)
+        elif isinstance(kept_in, FileHome):
+            stored = await kept_in.open(resume, durability=durability)
         else:
-            files = await store.open(resume, durability=settings.durability)
-        session, folder, children = await session_of(files, parts), files.directory, _file_children(files, parts)
+            stored = await kept_in.open(os.fspath(resume), durability=durability)
+        session = await session_of(stored, parts, home=kept_in)
         if resume is not None and offers_notes:
             await offered_session(session)
+    if isinstance(stored, SessionFiles):
+        folder, children = stored.directory, _file_children(stored, parts)
+    else:
+        folder = Path(mkdtemp(prefix="perdure-"))
+        cleanup.callback(rmtree, folder, ignore_errors=True)
+        children = _memory_children(parts, str(project), session.id)
     saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
     if saved is not None:
         options = options or AgentOptions()
@@ -90,8 +100,9 @@ async def agent(
         files=saved,
         cleanup=cleanup.close,
     )
-    is_trusted = trusts(parts, home or home_of(os.environ), project)
-    machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
+    local = home if isinstance(home, Path) else None
+    is_trusted = trusts(parts, local or home_of(os.environ), project)
+    machine = await to_thread.run_sync(_machine, project, folder, parts, local, is_trusted, box)
     return AgentLoop(session, model, machine, services, options=options, keepers=background(session))
 
 

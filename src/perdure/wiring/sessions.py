@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from perdure.adapters.config import home_of
 from perdure.adapters.journal.home import FileHome
-from perdure.adapters.journal.store import SessionFiles, SessionStore, id_for, open_subagent
+from perdure.adapters.journal.store import SessionFiles, id_for, open_subagent
 from perdure.adapters.machine.repositories import git_root, memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
@@ -123,23 +123,28 @@ async def offered_session(session: LiveSession) -> LiveSession:
 
 
 async def named_session(
-    home: Path, name: str, *, project: str | Path, owner: str = "", parts: SessionOptions | None = None
+    home: Path | Home, name: str, *, project: str | Path, owner: str = "", parts: SessionOptions | None = None
 ) -> LiveSession:
     """The session of a conversation that somebody else named, which is begun where there is none (LIB-4).
 
     A name that can't be an id is kept as the session's title.
     """
-    identity = id_for(name, owner=owner)
-    find = partial(SessionStore(home).found, identity, project=project)
-    if (there := await anyio.to_thread.run_sync(find)) is not None:
-        session = await open_session(home, there, parts=parts)
+    identity, kept_in = id_for(name, owner=owner), home_at(home)
+
+    async def found() -> str | Path | None:
+        if isinstance(kept_in, FileHome):  # the project's own, else another's
+            return await anyio.to_thread.run_sync(partial(kept_in.files.found, identity, project=project))
+        return identity if await kept_in.has(identity) else None
+
+    if (there := await found()) is not None:
+        session = await open_session(kept_in, there, parts=parts)
     else:
         try:
-            session = await create_session(home, project=project, session=identity, parts=parts)
+            session = await create_session(kept_in, project=project, session=identity, parts=parts)
         except JournalError:
-            if (there := await anyio.to_thread.run_sync(find)) is None:
+            if (there := await found()) is None:
                 raise
-            session = await open_session(home, there, parts=parts)  # another process was faster
+            session = await open_session(kept_in, there, parts=parts)  # another process was faster
     if identity != name and session.view.state.title.title is None:
         try:
             await session.record(Titled(title=name_for_people(name, limit=_TITLE_CHARS)))

@@ -9,6 +9,7 @@ from perdure.adapters.journal.home import FileStore
 from perdure.errors import BadSetting, JournalError
 from perdure.ports.home import Store
 
+CONNECTIONS = 8  # to a database, at most so many at a time
 _DATABASES = ("postgresql://", "postgres://")
 
 
@@ -17,7 +18,7 @@ def is_shared(place: str | None) -> bool:
     return place is not None and place.startswith(_DATABASES)
 
 
-def store_at(place: str | Path) -> Store:
+def store_at(place: str | Path, *, connections: int = CONNECTIONS) -> Store:
     """The store at a place: `postgresql://user@host/database`, or a folder. Nothing is connected to or made yet.
 
     Raises:
@@ -33,9 +34,9 @@ def store_at(place: str | Path) -> Store:
     except ImportError as e:
         raise _missing(e) from e
     try:
-        return PostgresStore(text)
+        return PostgresStore(text, connections=connections)
     except JournalError as e:
-        raise BadSetting(f"store: {e}") from e
+        raise BadSetting(f"store: {e}") from None
 
 
 async def migrated(database: str) -> int:

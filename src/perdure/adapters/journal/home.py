@@ -32,6 +32,7 @@ from perdure.adapters.journal.store import (
 )
 from perdure.errors import JournalError, SessionNotFound
 from perdure.ports.session import LoadedJournal, PlacedRecord
+from perdure.text.cleaning import is_utf8
 
 if TYPE_CHECKING:  # what only some homes are asked for (LIB-6)
     from perdure.adapters.journal.documents import FileDocuments, FileNames
@@ -111,7 +112,7 @@ class FileHome:
         """What the port says. Of each that is listed, the ends of the journal are read."""
 
         def listed() -> Sequence[ListedSession]:
-            found = []
+            found: list[ListedSession] = []
             for modified, directory in self._by_time(project):
                 if len(found) == limit or (since is not None and modified < since):
                     break
@@ -199,7 +200,9 @@ class FileStore:
         self._work: SqliteWorkQueue | None = None
 
     def home(self, tenant: str = "") -> FileHome:
-        """That of a tenant, or of the person."""
+        """That of a tenant, whose name has to be one for a folder, or of the person."""
+        if tenant.startswith(".") or not is_utf8(tenant) or any(mark in tenant for mark in "/\\:\0"):
+            raise JournalError(f"not the name of a tenant, as it can't be that of a folder: {tenant[:80]!r}")
         return FileHome(self._tenants / tenant if tenant else self.path, disk=self._disk)
 
     async def tenants(self) -> Collection[str]:

@@ -17,12 +17,13 @@ from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import TupleRow
 
+from perdure.adapters.postgres.address import place_of
 from perdure.adapters.postgres.schema import SERVING, check_version, one_line_of
-from perdure.errors import JournalError
+from perdure.errors import JournalError, WrongLoop
 from perdure.text.cleaning import is_utf8
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -42,19 +43,14 @@ class Database:
     """Connections to one database, and who we are there."""
 
     def __init__(self, url: str, *, connections: int = 8, patience: float = _PATIENCE) -> None:
-        try:
-            parts = conninfo_to_dict(url)
-        except psycopg.Error as e:
-            raise JournalError(f"not the URL of a PostgreSQL database: {one_line_of(e)}") from None
-        self.place = (
-            f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
-        )
+        self.place = place_of(url)
         self._url = make_conninfo(url, connect_timeout=max(2, int(patience)), application_name="perdure")
         self._patience = patience
         self._connections = connections
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
         self._is_checked = self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose connections these are
         self._tenants: dict[str, tuple[int, float]] = {}  # their numbers, and until when those are taken for right
 
     def new_owner(self) -> str:
@@ -67,6 +63,13 @@ class Database:
         if (joined := _JOINED.get()) is not None and joined[0] is self:
             yield joined[1]
             return
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise WrongLoop(
+                f"{self.place}: the store was opened in another event loop; sessions of perdure.sync, which LangChain "
+                "and Hermes use as well, take a store of perdure.sync, or the URL"
+            )
         try:
             await asyncio.wait_for(self._free.acquire(), self._patience)
         except TimeoutError:

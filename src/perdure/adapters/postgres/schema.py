@@ -11,6 +11,7 @@ from typing import Final
 
 import psycopg
 
+from perdure.adapters.postgres.address import place_of
 from perdure.errors import JournalError, NewerFormat
 
 SERVING: Final = "perdure_serving"
@@ -336,13 +337,13 @@ async def migrate(url: str) -> int:
         JournalError: The database can't be reached, or refuses.
         NewerFormat: It was migrated by a newer Perdure.
     """
-    done = 0
+    done, place = 0, place_of(url)
     try:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as db:
             while await _step(db):
                 done += 1
     except psycopg.Error as e:
-        raise JournalError(f"the database can't be migrated: {one_line_of(e)}") from e
+        raise JournalError(f"{place} can't be migrated: {one_line_of(e)}") from e
     return done
 
 
