@@ -31,6 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
+from bench.postgres import asked_since, forget
 from tests.gateways import CodingClient, fake, serving
 
 from perdure import Message
@@ -182,20 +183,6 @@ def message(n: int) -> Message:
     return Message.of("user", [{"type": "text", "text": text[:1_900]}])
 
 
-def asked_since(db: psycopg.Connection) -> dict[str, float]:
-    """What was asked of the database since its statements were last forgotten.
-
-    Each transaction begins by saying whom it is for; an append, which is one by itself, does so within.
-    """
-    row = db.execute(
-        "SELECT sum(calls), sum(calls) FILTER (WHERE query ~* '^select perdure.(append|serve)'), "
-        "sum(calls) FILTER (WHERE query ~* '^select perdure.append'), sum(total_exec_time) "
-        "FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'"
-    ).fetchone()
-    names = ("statements", "transactions", "appends", "ms in the server")
-    return dict(zip(names, map(float, (one or 0 for one in row or ())), strict=True))
-
-
 async def asked_by_a_turn(db: psycopg.Connection, url: str, times: int = 40) -> None:
     """Statements that turns through two gateways on this database make."""
     first, second = PostgresStore(url), PostgresStore(url)
@@ -224,7 +211,7 @@ async def asked_by_a_turn(db: psycopg.Connection, url: str, times: int = 40) -> 
             ):
                 await work(-1)
                 await asyncio.sleep(0.5)
-                db.execute("SELECT pg_stat_statements_reset()")
+                forget(db)
                 took = await timed(times, work)
                 await asyncio.sleep(0.5)
                 more = " ".join(f"{count / times:.1f} {name}," for name, count in asked_since(db).items()).rstrip(",")

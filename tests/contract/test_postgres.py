@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -468,34 +470,148 @@ def test_nothing_of_a_session_stays_with_a_connection(postgres: str) -> None:
     with_homes(postgres, body, connections=1)
 
 
-def test_a_turn_asks_the_database_twice(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SCL-7, GW-3: to hold the session, and to store what was said with its links and let go of it, in one."""
-    asked: list[None] = []
-    real = Database.connection
+@pytest.fixture
+def uses(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each time that a connection was taken."""
+    real, taken = Database.connection, list[None]()
 
     @asynccontextmanager
     async def counted(self: Database) -> AsyncIterator[Any]:
-        asked.append(None)
+        taken.append(None)
         async with real(self) as connection:
             yield connection
+
+    monkeypatch.setattr(Database, "connection", counted)
+    return taken
+
+
+def test_a_turn_asks_the_database_twice(postgres: str, uses: list[None]) -> None:
+    """SCL-7, GW-3: to hold the session, and to store what was said with its links and let go of it, in one."""
 
     async def body(home: PostgresHome, other: PostgresHome) -> None:
         made = await home.create("s1", project="/p", created=1.0, durability="process")
         assert await made.journal.release()
         place = HistoryPosition(1, b"l" * 16, MessageId("a"))
         assert await home.links.longest([place.link]) is None
-        monkeypatch.setattr(Database, "connection", counted)
+        uses.clear()
         await made.journal.hold()
         await made.journal.append((said("a"), place.cursor(CLIENT)))
         home.links.enter([KnownLink(place.link, "s1", 1)])
         assert await made.journal.release()
         await home.links.flush()
-        monkeypatch.undo()
-        assert len(asked) == 2
+        assert len(uses) == 2
         assert await other.links.longest([place.link]) == ("s1", 1)
         taken = await other.open("s1")  # at once: nobody holds it
         assert names(await taken.journal.load()) == ["a", "Cursor"]
         await taken.journal.close()
+
+    with_homes(postgres, body)
+
+
+def test_sessions_that_append_at_the_same_time_share_a_transaction(postgres: str, uses: list[None]) -> None:
+    """SCL-5: 40 of them take five; one that has been taken by another owner is told so, and spoils it for nobody."""
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        made = [await begun(home, f"s{n}") for n in range(40)]
+        await made[7].journal.release()
+        taken = await other.open("s7")
+        told: list[int] = []
+
+        async def write(number: int) -> None:
+            try:
+                assert (await made[number].journal.append((said(f"m{number}"),))).seq == 1
+            except JournalLost:
+                told.append(number)
+
+        uses.clear()
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(write, number)
+        assert told == [7] and len(uses) <= 5
+        for number in range(40):
+            assert names(await home.load(f"s{number}")) == ([] if number == 7 else [f"m{number}"])
+        await taken.journal.close()
+
+    with_homes(postgres, body)
+
+
+def test_nobody_waits_for_a_session_that_somebody_else_has_locked(
+    postgres: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-5, SEC-9: its append waits, those of other sessions go through; and where it is refused, it alone is."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        import psycopg
+
+        made = [await begun(home, f"s{n}") for n in range(20)]
+        done: list[int] = []
+
+        async def write(number: int) -> None:
+            await made[number].journal.append((said("a"),))
+            done.append(number)
+
+        async with await psycopg.AsyncConnection.connect(as_superuser(postgres)) as db:
+            await db.execute("SELECT 1 FROM perdure.sessions WHERE id = 's5' FOR UPDATE")
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(write, number)
+                with anyio.fail_after(5.0):
+                    while len(done) < 19:  # noqa: ASYNC110 - there is no event for it
+                        await anyio.sleep(0.01)
+                assert 5 not in done
+                await db.rollback()
+        assert sorted(done) == list(range(20))
+
+        postgres_server.execute(
+            "CREATE FUNCTION public.refused() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF new.line LIKE '%poison%'::bytea THEN RAISE 'not this one'; END IF; RETURN new; END $$;"
+            "CREATE TRIGGER refused BEFORE INSERT ON perdure.records FOR EACH ROW EXECUTE FUNCTION public.refused()",
+            url=as_superuser(postgres),
+        )
+        refused: list[int] = []
+
+        async def poison(number: int) -> None:
+            try:
+                await made[number].journal.append((said("poison" if number == 9 else "b"),))
+            except JournalError as e:
+                assert "not this one" in str(e)
+                refused.append(number)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(poison, number)
+        finally:
+            postgres_server.execute("DROP FUNCTION public.refused CASCADE", url=as_superuser(postgres))
+        assert refused == [9]
+        for number in range(20):
+            assert names(await home.load(f"s{number}")) == ["a"] + ["b"] * (number != 9)
+
+    with_homes(postgres, body)
+
+
+def test_appends_that_are_cancelled_hold_up_no_others(postgres: str) -> None:
+    """SCL-3: whoever stores a group may be stopped in the middle of it; the others find out, and go on."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = [await begun(home, f"s{n}") for n in range(24)]
+        chance, done = Random(3), [0] * 24
+
+        async def write(number: int) -> None:
+            for step in range(12):
+                receipt = await made[number].journal.append((said(f"m{step}"),))
+                done[number] = receipt.seq
+
+        tasks = [asyncio.create_task(write(number)) for number in range(24)]
+        for number in range(0, 24, 2):
+            await asyncio.sleep(chance.uniform(0, 0.01))
+            tasks[number].cancel()
+        with anyio.fail_after(30.0):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert done[1::2] == [12] * 12
+        for number in range(24):
+            kept = names(await home.load(f"s{number}"))
+            assert kept == [f"m{step}" for step in range(len(kept))] and len(kept) >= done[number]
 
     with_homes(postgres, body)
 

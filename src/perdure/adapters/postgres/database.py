@@ -33,7 +33,7 @@ T = TypeVar("T")
 _TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
 
-_SERVE: Final = b"SELECT perdure.serve(%s)"
+SERVE: Final = b"SELECT perdure.serve(%s)"
 _SERVE_UNSYNCED: Final = b"SELECT perdure.serve(%s), set_config('synchronous_commit', 'off', true)"
 
 _JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
@@ -56,6 +56,12 @@ class Database:
     def new_owner(self) -> str:
         """A name for who opens a session: nobody else has it, nor has another opening."""
         return f"process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether what this task asks is part of a transaction (`together`)."""
+        joined = _JOINED.get()
+        return joined is not None and joined[0] is self
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -120,7 +126,7 @@ class Database:
         """A transaction of a tenant; it sees and writes the rows of that one only. Values are read as binary."""
         async with self.connection() as connection, connection.transaction():
             cursor = connection.cursor(binary=True)
-            await cursor.execute(_SERVE, (tenant,))
+            await cursor.execute(SERVE, (tenant,))
             yield cursor
 
     async def ask(
@@ -135,7 +141,7 @@ class Database:
         async def asked() -> list[TupleRow]:
             async with self.connection() as connection, _at_once(connection):
                 cursor = connection.cursor(binary=True)
-                await connection.execute(_SERVE if is_lasting else _SERVE_UNSYNCED, (tenant,))
+                await connection.execute(SERVE if is_lasting else _SERVE_UNSYNCED, (tenant,))
                 await cursor.execute(statement.encode(), values)
             return await cursor.fetchall() if cursor.description else []
 

@@ -37,6 +37,7 @@ from perdure.adapters.journal.reading import (
     records_since,
 )
 from perdure.adapters.journal.store import ListingFacts
+from perdure.adapters.postgres.appends import Appends
 from perdure.adapters.postgres.database import Database, is_lost
 from perdure.adapters.postgres.links import PostgresLinks, key_of
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionNotFound
@@ -51,10 +52,6 @@ from perdure.transcript.records import Header, Record, Repaired
 _MOST_ANSWERS: Final = 16  # messages whose ids in answers are kept until it is known where the answers ended
 _OVER_SECONDS: Final = -1.0  # a lease that ended already
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024  # of lines that `durability="process"` keeps in memory
-APPEND: Final = (
-    b"SELECT perdure.append(%s, %s, %s, %s, %s, %b::bytea[], %s::bigint[], %s, %s, %s, %s, %s, %b, "
-    b"%b::bytea[], %s::bigint[], %b::bytea[], %b)"
-)
 LET_GO: Final = (
     "UPDATE perdure.sessions SET owner = '', lease_until = '-infinity' WHERE tenant = %s AND number = %s AND fence = %s"
 )
@@ -62,14 +59,15 @@ _HOLD: Final = (
     "UPDATE perdure.sessions SET owner = %s, lease_until = now() + make_interval(secs => %s) "
     "WHERE tenant = %s AND number = %s AND fence = %s RETURNING 1"
 )
-_HEAD: Final = "SELECT seq FROM perdure.sessions WHERE tenant = %s AND number = %s"
-# Since the last boundary that stands before a line; all of it where there is none.
+_BEHIND_ALL: Final = 2**62  # a sequence number that no line has
+# How many lines the journal has, and those since the last boundary that stands before a line; all where there is none.
 _ROWS: Final = """
 WITH boundary AS (SELECT seq, needs FROM perdure.records
   WHERE tenant = %(tenant)s AND session = %(session)s AND needs IS NOT NULL AND seq < %(before)s
   ORDER BY seq DESC LIMIT 1)
-SELECT r.seq, r.at, r.line, b.seq FROM perdure.records r LEFT JOIN boundary b ON true
-  WHERE r.tenant = %(tenant)s AND r.session = %(session)s AND r.seq >= coalesce((SELECT needs FROM boundary), 0)
+SELECT s.seq, r.seq, r.at, r.line, b.seq FROM perdure.sessions s LEFT JOIN boundary b ON true
+  LEFT JOIN perdure.records r ON r.tenant = %(tenant)s AND r.session = %(session)s AND r.seq >= coalesce(b.needs, 0)
+  WHERE s.tenant = %(tenant)s AND s.number = %(session)s
   ORDER BY r.seq
 """
 
@@ -136,10 +134,18 @@ class PostgresJournal(GroupedAppends):
     """`ports.StoredJournal` of a session that a home made or opened."""
 
     def __init__(
-        self, db: Database, head: SessionHead, links: PostgresLinks, *, durability: Durability, lease_seconds: float
+        self,
+        db: Database,
+        head: SessionHead,
+        links: PostgresLinks,
+        appends: Appends,
+        *,
+        durability: Durability,
+        lease_seconds: float,
     ) -> None:
         super().__init__()
         self._db = db
+        self._appends = appends
         self._links = links
         self._head = head
         self.header = head.header
@@ -176,16 +182,17 @@ class PostgresJournal(GroupedAppends):
             )
 
     async def _read(self, whole: bool) -> _Reading:
-        seq = await self._stored()
-        before = 0 if whole else seq + 1
+        before = 0 if whole else _BEHIND_ALL
         while True:
-            rows = await self._ask(_ROWS, {"tenant": self._head.tenant, "session": self._head.number, "before": before})
+            of_it = {"tenant": self._head.tenant, "session": self._head.number, "before": before}
+            found = await self._db.ask(self._head.tenant, _ROWS, of_it)
+            if not found:
+                raise SessionNotFound(f"{self._head.place}: the session was deleted")
+            seq, rows = found[0][0], [row[1:] for row in found if row[1] is not None]
             heavy = sum(len(row[2]) for row in rows) >= LARGE_BYTES
             read = partial(self._taken_apart, rows, seq)
             reading = await anyio.to_thread.run_sync(read) if heavy else read()
             if reading.boundary is None:
-                if rows == [] and seq > 0:
-                    await self._stored()  # it may have been deleted meanwhile
                 return reading
             boundary = last_boundary([p.record for p in reading.placed if p.seq == reading.boundary])
             needed = boundary and records_since(boundary, reading.placed)
@@ -196,13 +203,6 @@ class PostgresJournal(GroupedAppends):
                 before = 0
             else:
                 before = reading.boundary
-
-    async def _stored(self) -> int:
-        """How many lines the journal has."""
-        found = await self._ask(_HEAD, (self._head.tenant, self._head.number))
-        if not found:
-            raise SessionNotFound(f"{self._head.place}: the session was deleted")
-        return int(found[0][0])
 
     def _taken_apart(self, rows: Sequence[tuple[Any, ...]], seq: int) -> _Reading:
         """The records of rows, and what is wrong with them and not said in the journal yet."""
@@ -367,6 +367,7 @@ class PostgresJournal(GroupedAppends):
         """
         about = listed_about(self._about, lines)
         entered = EnteredLinks.of(self._head.header.session, lines, self._answers)
+        size = sum(len(line.data) for line in lines)
         for is_over in (False, True):
             values = append_values(
                 self._head.tenant,
@@ -382,9 +383,8 @@ class PostgresJournal(GroupedAppends):
                 entered=entered,
             )
             try:
-                async with self._db.connection() as connection:
-                    row = await (await connection.execute(APPEND, values)).fetchone()
-                    break
+                status = await self._appends.append(self._head.tenant, values, size)
+                break
             except JournalError as e:
                 if not is_lost(e):
                     raise JournalError(f"{e}: nothing was recorded") from e
@@ -392,7 +392,6 @@ class PostgresJournal(GroupedAppends):
                 if is_over:
                     raise JournalError(f"{e}: nothing was acknowledged; go on when it is back") from e
                 await self._db.renew()
-        status = str(row[0]) if row else "deleted"
         if status != "done":
             raise self._lost(status)
         self._links.stored(entered.session, entered.links, entered.name)
@@ -401,16 +400,13 @@ class PostgresJournal(GroupedAppends):
         self._about = about
         self._answers = dict(list(self._answers.items())[-_MOST_ANSWERS:])
         self._stored_seq += len(lines)
-        self._stored_end += sum(len(line.data) for line in lines)
+        self._stored_end += size
 
     def _lost(self, what: str) -> JournalLost:
         return JournalLost(
             f"{self._head.place}: the session was {what} while it was open here: nothing was recorded; "
             "open it again, or go on in a new one"
         )
-
-    async def _ask(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
-        return await self._db.ask(self._head.tenant, statement, values)
 
 
 _LISTED: Final = ("title", "tags", "branch", "last_prompt", "client", "folder")

@@ -21,9 +21,9 @@ from perdure.adapters.journal.store import (
     new_header,
     real_project,
 )
+from perdure.adapters.postgres.appends import APPEND, Appends
 from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.adapters.postgres.journal import (
-    APPEND,
     LET_GO,
     EnteredLinks,
     JournalRow,
@@ -89,6 +89,7 @@ class PostgresStore:
             JournalError: This is no such URL.
         """
         self.db = Database(url, connections=connections, patience=patience)
+        self.appends = Appends(self.db)
         self.name = self.db.place
         self.lease_seconds = lease_seconds
         self.waits = waits
@@ -384,7 +385,12 @@ class PostgresHome:
             id=session,
             header=header,
             journal=PostgresJournal(
-                self._db, head, self.links, durability=durability, lease_seconds=self.store.lease_seconds
+                self._db,
+                head,
+                self.links,
+                self.store.appends,
+                durability=durability,
+                lease_seconds=self.store.lease_seconds,
             ),
             blobs=PostgresBlobs(self._db, self.name, number, place),
             notes=PostgresNotes(self._db, tenant, number, place, self.documents(NOTES_CONFIG)),
