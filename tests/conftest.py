@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
+    from perdure.testing.s3 import FakeS3
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
@@ -163,7 +165,35 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 @pytest.fixture(scope="module")
 def postgres(postgres_server: PostgresServer, postgres_template: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database of this module's own, migrated by its owner, for a user who owns nothing."""
-    name = "test_" + hashlib.sha256(request.module.__name__.encode()).hexdigest()[:16]
-    postgres_server.execute(f"CREATE DATABASE {name} TEMPLATE {postgres_template} OWNER perdure_owner")
-    yield postgres_server.url_of(name, "gateway")
-    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with _database(postgres_server, postgres_template, f"test_{_short(request)}") as name:
+        yield postgres_server.url_of(name, "gateway")
+
+
+@pytest.fixture(scope="module")
+def postgres_with_bucket(
+    postgres_server: PostgresServer, postgres_template: str, request: pytest.FixtureRequest
+) -> Iterator[tuple[str, FakeS3]]:
+    """The URL of another one, whose blobs are in a bucket, and the object store that has it."""
+    import anyio
+
+    pytest.importorskip("obstore", reason="the package of the extra `s3` isn't installed")
+    from perdure.adapters.postgres.blobs import choose_bucket
+    from perdure.testing.s3 import FakeS3
+
+    with FakeS3() as s3, pytest.MonkeyPatch.context() as patched:
+        for name, value in s3.environment.items():
+            patched.setenv(name, value)
+        with _database(postgres_server, postgres_template, f"bucket_{_short(request)}") as database:
+            anyio.run(choose_bucket, postgres_server.url_of(database, "perdure_owner"), "s3://blobs/tests")
+            yield postgres_server.url_of(database, "gateway"), s3
+
+
+def _short(request: pytest.FixtureRequest) -> str:
+    return hashlib.sha256(request.module.__name__.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _database(server: PostgresServer, template: str, name: str) -> Iterator[str]:
+    server.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER perdure_owner")
+    yield name
+    server.execute(f"DROP DATABASE {name} WITH (FORCE)")

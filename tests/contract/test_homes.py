@@ -29,7 +29,7 @@ from perdure.transcript.records import Compacted, Cursor, Noted, Record, Titled,
 
 pytestmark = pytest.mark.contract
 
-STORES = ("files", "memory", "postgres")
+STORES = ("files", "memory", "postgres", "bucket")
 PROJECT = "/srv/project"
 
 
@@ -63,7 +63,8 @@ def place(kind: str, request: pytest.FixtureRequest) -> Iterator[Place]:
         return
     from perdure.adapters.postgres.store import PostgresStore
 
-    url = request.getfixturevalue("postgres")
+    asked = request.getfixturevalue
+    url = asked("postgres") if kind == "postgres" else asked("postgres_with_bucket")[0]
     yield Place(kind, lambda **more: PostgresStore(url, **{"waits": 0.2, **more}))
 
 

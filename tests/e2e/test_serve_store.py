@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -26,10 +27,9 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.execute("DROP DATABASE served WITH (FORCE)")
 
 
-def perdure(folder: Path, *words: str) -> Done:
-    return command(
-        *words, cwd=folder, env={"PERDURE_HOME": str(folder), "HOME": str(folder), "PATH": os.environ["PATH"]}
-    )
+def perdure(folder: Path, *words: str, **environ: str) -> Done:
+    env = {"PERDURE_HOME": str(folder), "HOME": str(folder), "PATH": os.environ["PATH"], **environ}
+    return command(*words, cwd=folder, env=env)
 
 
 def granted(server: PostgresServer, database: str, folder: Path) -> str:
@@ -76,6 +76,32 @@ def test_gateways_of_two_machines_go_on_with_each_others_sessions(
     assert perdure(tmp_path, "store", "delete-tenant", url, tenant, "--yes").returncode == 0
     gone = perdure(tmp_path, "store", "delete-tenant", url, tenant, "--yes")
     assert gone.returncode == 1 and "nothing is kept of a tenant" in gone.stderr
+
+
+def test_a_bucket_is_named_once_and_found_by_whoever_serves(
+    tmp_path: Path, postgres_server: PostgresServer, database: str
+) -> None:
+    """SCL-1, CLI-5: `store migrate --blobs`; without the keys to it, `serve` and `worker` say so as they start."""
+    pytest.importorskip("obstore", reason="the package of the extra `s3` isn't installed")
+    from perdure.testing.s3 import FakeS3
+
+    url, owner = granted(postgres_server, database, tmp_path), postgres_server.url_of(database, "perdure_owner")
+    migrate = ("store", "migrate", owner, "--blobs", "s3://blobs/home")
+    refused = perdure(tmp_path, *migrate)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "AWS_ACCESS_KEY_ID" in refused.stderr
+    with FakeS3() as s3:
+        done = perdure(tmp_path, *migrate, **s3.environment)
+        assert done.returncode == 0 and "blobs are kept in s3://blobs/home/" in done.stdout, done.stderr
+        again = json.loads(perdure(tmp_path, *migrate, "--json", **s3.environment).stdout)
+        assert again["migrations"] == 0 and again["blobs"] in done.stdout
+        for command_line in (("serve", "--port", "0"), ("worker", "--once")):
+            told = perdure(tmp_path, *command_line, "--store", url)
+            assert told.returncode == 1 and told.stderr.count("\n") == 1 and "AWS_ACCESS_KEY_ID" in told.stderr
+            del s3.buckets["blobs"]
+            told = perdure(tmp_path, *command_line, "--store", url, **s3.environment)
+            assert told.returncode == 1 and told.stderr.count("\n") == 1 and "no such bucket" in told.stderr
+            s3.buckets["blobs"] = {}
+        assert perdure(tmp_path, "worker", "--once", "--store", url, **s3.environment).returncode == 0
 
 
 def test_a_store_that_cannot_be_used_is_one_line(

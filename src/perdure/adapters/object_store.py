@@ -47,6 +47,7 @@ _REQUEST_SECONDS = 60  # one request with its body: 20 MB at 3 Mbit/s
 _CONNECT_SECONDS = 5
 _RETRY_SECONDS = 20  # no request is tried again after so many
 _RETRIES = 6
+_DELETED_AT_ONCE = 1000
 _PASSES = 3  # of a deletion: listings until nothing is left
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
@@ -149,8 +150,12 @@ class Bucket:
         if missing := [key for key, size in wanted.items() if there.get(f"{to}{key.removeprefix(of)}") != size]:
             raise JournalError(f"{self.address}: {len(missing)} of {len(wanted)} blobs aren't copied: try again")
 
-    async def delete(self, tenant: str, session: str | None = None) -> int:
+    async def delete(
+        self, tenant: str, session: str | None = None, *, on_deleted: Callable[[int], None] | None = None
+    ) -> int:
         """Delete all that a tenant, or one of its sessions, has here. Nobody may write there meanwhile.
+
+        `on_deleted` is told how many went, now and then.
 
         Returns:
             How many blobs were deleted: the store was asked behind it, and named none any more.
@@ -158,16 +163,23 @@ class Bucket:
         Raises:
             JournalError: some are still there, or in former versions that the bucket keeps. The call may be repeated.
         """
-        folder, deleted, left = _folder(tenant, session), set[str](), {}
+        folder, deleted, left, unsure = _folder(tenant, session), 0, {}, set[str]()
         with self.told("the blobs can't be deleted"):
             mark = f"{folder}/~~deleting"  # the answer to a put says whether the bucket keeps versions
-            version = (await obstore.put_async(self.store, mark, b"=", use_multipart=False))["version"]
+            version = await self._marked(mark)
             for attempt in range(_PASSES):
                 try:
-                    if not (left := await self._sizes(folder)):
+                    is_empty = True
+                    async for page in obstore.list(self.store, prefix=folder, chunk_size=_DELETED_AT_ONCE):
+                        is_empty, keys = False, {one["path"] for one in page}
+                        deleted += len(keys - unsure)
+                        unsure |= keys
+                        await obstore.delete_async(self.store, list(keys))
+                        unsure -= keys
+                        if on_deleted is not None:
+                            on_deleted(len(keys))
+                    if is_empty:
                         break
-                    deleted |= left.keys()
-                    await obstore.delete_async(self.store, list(left))
                 except GenericError:
                     if attempt == _PASSES - 1:
                         raise
@@ -180,7 +192,7 @@ class Bucket:
                 f"{self.address}: the blobs are deleted, but the bucket keeps former versions with all their bytes: "
                 "give it a lifecycle rule that removes noncurrent versions, or remove them by hand"
             )
-        return len(deleted - {mark})
+        return deleted - 1  # without the marker
 
     async def probe(self) -> float:
         """Write something, read it back and delete it.
@@ -198,6 +210,29 @@ class Bucket:
         with self.told("what was written for a test can't be deleted"):
             await obstore.delete_async(self.store, f"probe/{blob}")
         return time.monotonic() - started
+
+    async def is_versioned(self) -> bool:
+        """Whether the bucket keeps former versions, so that what is deleted isn't gone.
+
+        Raises:
+            JournalError: nothing can be written or deleted there.
+        """
+        with self.told("nothing can be written, or deleted"):
+            version = await self._marked("probe/version")
+            await obstore.delete_async(self.store, "probe/version")
+        return version not in (None, "null")
+
+    async def is_empty(self) -> bool:
+        """Whether nobody has blobs here.
+
+        Raises:
+            JournalError: the store doesn't say.
+        """
+        with self.told("the blobs can't be listed"):
+            async for page in obstore.list(self.store, prefix="tenant"):
+                if page:
+                    return False
+        return True
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
@@ -223,6 +258,9 @@ class Bucket:
             case "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken":
                 return f"the store refuses the key ({code}): {_ABOUT_KEYS}"
         return f"the store says {code}: {message[1].strip() if message else 'nothing more'}"
+
+    async def _marked(self, key: str) -> str | None:
+        return (await obstore.put_async(self.store, key, b"=", use_multipart=False))["version"]
 
     async def _sizes(self, folder: str) -> dict[str, int]:
         return {one["path"]: one["size"] async for page in obstore.list(self.store, prefix=folder) for one in page}

@@ -14,27 +14,48 @@ from perdure.errors import BadSetting, JournalError
 app = family(
     "Set up the PostgreSQL database that gateways share.",
     "perdure store migrate postgresql://owner@db/perdure",
+    "perdure store migrate postgresql://owner@db/perdure --blobs s3://bucket/perdure",
     "perdure store delete-tenant postgresql://gateway@db/perdure alice",
 )
 Database = Annotated[str, typer.Argument(metavar="URL", help="The database: postgresql://user@host/name.")]
 
 
-@app.command(epilog=examples("perdure store migrate postgresql://owner@db/perdure"))
-def migrate(database: Database, *, json: Json = False) -> None:
+@app.command(
+    epilog=examples(
+        "perdure store migrate postgresql://owner@db/perdure",
+        "perdure store migrate postgresql://owner@db/perdure --blobs s3://bucket/perdure",
+    )
+)
+def migrate(
+    database: Database,
+    *,
+    blobs: Annotated[
+        str | None,
+        typer.Option(metavar="s3://BUCKET[/PREFIX]", help="Keep large results and images in this bucket from now on."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Bring a database to the schema of this version, as its owner.
 
     It may be run at any time. The user of the gateways' URL needs the role perdure_serving, which this makes: GRANT
     perdure_serving TO that user.
+
+    --blobs is written down in the database, where gateways and workers find it. They take the keys of the bucket from
+    their environment, as this does: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL_S3 if it isn't
+    Amazon's. It is given before the first blob is kept, as no blobs are moved.
     """
     import anyio
 
-    from perdure.wiring.stores import migrated
+    from perdure.wiring.stores import migrated, with_bucket
 
     done = anyio.run(migrated, database)
+    place = None if blobs is None else anyio.run(with_bucket, database, blobs)
     if json:
-        out_json({"migrations": done})
+        out_json({"migrations": done, **({} if place is None else {"blobs": place})})
     else:
         out(f"{done} migration{'' if done == 1 else 's'} applied" if done else "nothing to do: the schema is current")
+        if place is not None:
+            out(f"blobs are kept in {place}")
     raise typer.Exit(EXIT_OK)
 
 

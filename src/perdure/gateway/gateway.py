@@ -348,6 +348,7 @@ class Gateway:
         while True:
             if gone := await self._expired(self.active.gateway, self.clock.now()):
                 _LOG.info("%d sessions were deleted for their age", gone)
+            await self.store.finish_deletions()
             await anyio.sleep(RETENTION_SECONDS)
 
     async def _expired(self, config: GatewayConfig, now: float) -> int:

@@ -103,8 +103,12 @@ def _checked(config: Config) -> Config:
 
 
 async def _shared_secret(store: Store) -> bytes:
-    """What tenants are told apart by, the same in all gateways of a store, and nothing else is told apart by it."""
+    """What tenants are told apart by, the same in all gateways of a store, and nothing else is told apart by it.
+
+    Raises `JournalError` for a store that can't keep anything, before the first request finds that out.
+    """
     try:
+        await store.probe()
         return hmac.digest(await store.home().secret_key(), b"gateway", "sha256")
     except BaseException:
         await store.close()

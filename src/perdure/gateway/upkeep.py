@@ -139,6 +139,7 @@ async def work(
     worker = Worker(store.work, f"{socket.gethostname()} {os.getpid()}", SessionUpkeep(gateway).work_of)
     try:
         await store.probe()
+        await store.finish_deletions()
         async with anyio.create_task_group() as group:
             group.start_soon(_stopped, worker, group.cancel_scope, gateway.active.gateway.drain_seconds)
             group.start_soon(_watched, worker, on_note)

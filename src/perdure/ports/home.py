@@ -5,7 +5,7 @@ A store has homes: one of a person, or one for each tenant of a gateway. A home 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perdure.transcript.records import Header
 
 Durability = Literal["commit", "process"]
+OnDeleted = Callable[[str, int], None]  # told now and then what was deleted, and how many of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +263,9 @@ class Store(Protocol):
 
     `home` gives that of a tenant, empty for the person's own; nothing is made before something is kept. `tenants` names
     those that keep anything. `probe` really writes something durably, and says how many seconds that took;
-    `JournalError` where it can't. `delete_tenant` removes a home for good (SCL-6).
+    `JournalError` where it can't. `delete_tenant` removes a home for good (SCL-6); one that was broken off goes on with
+    the next call. `finish_deletions` tries again what deletions couldn't delete, as an object store didn't answer; it
+    is called now and then, and never raises.
     """
 
     @property
@@ -272,7 +275,9 @@ class Store(Protocol):
 
     async def tenants(self) -> Collection[str]: ...
 
-    async def delete_tenant(self, tenant: str) -> None: ...
+    async def delete_tenant(self, tenant: str, *, on_deleted: OnDeleted | None = None) -> None: ...
+
+    async def finish_deletions(self) -> None: ...
 
     async def probe(self) -> float: ...
 

@@ -55,5 +55,17 @@ async def migrated(database: str) -> int:
     return await migrate(database)
 
 
+async def with_bucket(database: str, address: str) -> str:
+    """Have a database that is migrated keep its blobs in a bucket, as its owner; where in the bucket that is.
+
+    Raises:
+        BadSetting: The address, or what the environment says of the object store, can't be used.
+        JournalError: Blobs are kept elsewhere already; the bucket or the database can't be used, or refuses.
+    """
+    from perdure.adapters.postgres.blobs import choose_bucket
+
+    return await choose_bucket(database, address)
+
+
 def _missing(error: ImportError) -> BadSetting:
     return BadSetting(f"store: a database needs another package ({error.name}): {install('postgres')}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what only some homes are asked for (LIB-6)
     from perdure.adapters.journal.links import FileLinks
     from perdure.adapters.journal.search import StoreArchive
     from perdure.adapters.work import SqliteWorkQueue
-    from perdure.ports.home import Durability, SessionInfo
+    from perdure.ports.home import Durability, OnDeleted, SessionInfo
 
 _NAMES_ONLY = "deleted-responses"
 _USAGE = "usage"
@@ -209,10 +209,13 @@ class FileStore:
         """The tenants that keep anything."""
         return await anyio.to_thread.run_sync(self._names)
 
-    async def delete_tenant(self, tenant: str) -> None:
+    async def delete_tenant(self, tenant: str, *, on_deleted: OnDeleted | None = None) -> None:
         """Remove all that a tenant keeps. `SessionBusy` while one of its sessions is written."""
         if tenant in await self.tenants():
             await anyio.to_thread.run_sync(self._delete, self._tenants / tenant)
+
+    async def finish_deletions(self) -> None:
+        """What is deleted is gone at once."""
 
     async def probe(self) -> float:
         """How many seconds it took to write and sync a few bytes. Raises `JournalError` where that can't be done."""

@@ -27,7 +27,7 @@ from perdure.adapters.journal.store import (
 )
 from perdure.adapters.work import SqliteWorkQueue
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
-from perdure.ports.home import Durability, KeptDocument, KnownLink, SessionInfo, StoredSession
+from perdure.ports.home import Durability, KeptDocument, KnownLink, OnDeleted, SessionInfo, StoredSession
 from perdure.ports.session import Blobs, LoadedJournal, PlacedRecord, Receipt, SearchResults
 from perdure.recall.queries import terms_of
 from perdure.transcript.codec import VERSION, encode_header, encode_line
@@ -511,12 +511,15 @@ class MemoryHomes:
         """Those that keep anything."""
         return sorted(name for name, home in self._homes.items() if name and not home.is_empty)
 
-    async def delete_tenant(self, tenant: str) -> None:
+    async def delete_tenant(self, tenant: str, *, on_deleted: OnDeleted | None = None) -> None:
         """What the port says."""
         if (home := self._homes.get(tenant)) is not None:
             for one in await home.sessions():
                 await home.delete(one.id)
             del self._homes[tenant]
+
+    async def finish_deletions(self) -> None:
+        """What is deleted is gone at once."""
 
     async def probe(self) -> float:
         """There is always room."""

@@ -22,8 +22,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import TupleRow
 
 from perdure.adapters.postgres.address import place_of
-from perdure.adapters.postgres.schema import SERVING, check_version, one_line_of
-from perdure.errors import JournalError, WrongLoop
+from perdure.adapters.postgres.schema import GOING, SERVING, check_version, one_line_of
+from perdure.errors import JournalError, JournalLost, WrongLoop
 from perdure.text.cleaning import is_utf8
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -94,11 +94,11 @@ class Database:
                     await connection.close()
         except psycopg.Error as e:
             what = one_line_of(e)
-            if isinstance(e, psycopg.errors.ForeignKeyViolation):  # by all likelihood, the tenant was deleted
-                self._tenants.clear()
+            if e.sqlstate == GOING or isinstance(e, psycopg.errors.ForeignKeyViolation):
+                self._tenants.clear()  # by all likelihood, the tenant was deleted
             if isinstance(e, psycopg.errors.InsufficientPrivilege) and SERVING in what:
                 what += f": GRANT {SERVING} TO the user of the URL"
-            raise JournalError(f"{self.place}: {what}") from e
+            raise (JournalLost if e.sqlstate == GOING else JournalError)(f"{self.place}: {what}") from e
         finally:
             self._free.release()
 

@@ -385,6 +385,8 @@ class PostgresJournal(GroupedAppends):
             try:
                 status = await self._appends.append(self._head.tenant, values, size)
                 break
+            except JournalLost:
+                raise  # the tenant is being deleted
             except JournalError as e:
                 if not is_lost(e):
                     raise JournalError(f"{e}: nothing was recorded") from e

@@ -1,108 +1,20 @@
-"""What stands beside the journals in a database: blobs, notes, documents, models' calibrations (SCL-1)."""
+"""What stands beside the journals in a database: notes, documents, models' calibrations (SCL-1)."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
 from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.errors import BadSetting, JournalError
 from perdure.ports.home import KeptDocument
-from perdure.transcript.messages import BlobId
 
-NO_SESSION: Final = 0  # the number of the session of blobs that belong to none
 NOTES_CONFIG: Final = "session-memory/config"  # the kind of documents that hold the user's template and prompt
 _SUMMARY: Final = "summary.md"
 _MOST_BYTES: Final = 4_000_000
 _CALIBRATION_SECONDS: Final = 60.0
-_HEX: Final = re.compile(r"[0-9a-f]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresBlobs:
-    """`ports.Blobs` of a session, or of none, packed as in files. Copies with other bytes are put right by a `put`."""
-
-    db: Database
-    tenant: str
-    session: int
-    place: str
-
-    async def put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
-        """Store each of them, in one transaction. All are there on return."""
-        names = tuple(BlobId(hashlib.sha256(content).hexdigest()) for content in contents)
-        if not names:
-            return ()
-        tenant = await self.db.make_tenant(self.tenant)
-        wanted = dict(zip(names, contents, strict=True))
-        session = "SELECT 1" if self.session == NO_SESSION else _SESSION
-        rows = await self.db.ask(
-            tenant,
-            f"WITH session AS ({session}), stored AS (INSERT INTO perdure.blobs AS b (tenant, session, hash, stored) "
-            "SELECT %(tenant)s, %(session)s, new.* FROM session, unnest(%(hashes)b::bytea[], %(stored)b::bytea[]) new "
-            "ON CONFLICT (tenant, session, hash) DO UPDATE SET stored = excluded.stored "
-            "WHERE b.stored <> excluded.stored) SELECT 1 FROM session",
-            {
-                "tenant": tenant,
-                "session": self.session,
-                "hashes": [bytes.fromhex(name) for name in wanted],
-                "stored": [packed(content) for content in wanted.values()],
-            },
-        )
-        if not rows:
-            raise JournalError(f"{self.place}: the session was deleted: nothing was stored")
-        return names
-
-    async def named(self, beginning: str) -> tuple[BlobId, ...]:
-        """The blobs whose ids begin so; none where they can't be read."""
-        if not _HEX.fullmatch(beginning):
-            return ()
-        try:
-            rows = await self._ask(
-                "SELECT encode(hash, 'hex') FROM perdure.blobs WHERE tenant = %s AND session = %s "
-                "AND starts_with(encode(hash, 'hex'), %s) ORDER BY hash",
-                beginning,
-            )
-        except JournalError:
-            return ()
-        return tuple(BlobId(row[0]) for row in rows)
-
-    async def forget(self, before: float) -> int:
-        """Delete those that were first put before a time; how many that were."""
-        try:
-            rows = await self._ask(
-                "DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s AND first_put < to_timestamp(%s) "
-                "RETURNING 1",
-                before,
-            )
-        except JournalError:
-            return 0  # the next time tries again
-        return len(rows)
-
-    async def _ask(self, statement: str, value: object) -> list[tuple[Any, ...]]:
-        tenant = await self.db.tenant(self.tenant)
-        return [] if tenant is None else await self.db.ask(tenant, statement, (tenant, self.session, value))
-
-    async def get(self, blob: BlobId) -> bytes:
-        """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
-        if not HASH_NAME.fullmatch(blob):
-            raise JournalError(f"not the id of a blob (64 hex digits): {blob[:80]!r}")
-        rows = await self._ask(
-            "SELECT stored FROM perdure.blobs WHERE tenant = %s AND session = %s AND hash = %s", bytes.fromhex(blob)
-        )
-        if not rows:
-            raise JournalError(f"{self.place}: there is no blob {blob}")
-        content = unpacked(rows[0][0])
-        if content is None or hashlib.sha256(content).hexdigest() != blob:
-            raise JournalError(f"{self.place}: the blob {blob} is damaged: its bytes are not those that were stored")
-        return content
-
-
-_SESSION: Final = "SELECT FROM perdure.sessions WHERE tenant = %(tenant)s AND number = %(session)s FOR KEY SHARE"
 
 
 @dataclass(frozen=True, slots=True)

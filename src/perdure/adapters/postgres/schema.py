@@ -15,6 +15,7 @@ from perdure.adapters.postgres.address import place_of
 from perdure.errors import JournalError, NewerFormat
 
 SERVING: Final = "perdure_serving"
+GOING: Final = "PD001"  # what PostgreSQL says of a tenant that is being deleted
 _LOCK: Final = 7_236_001_112  # any number, always the same: who migrates waits for who does it already
 
 _FIRST: Final = """
@@ -325,7 +326,51 @@ CREATE POLICY own ON perdure.work USING
 GRANT SELECT, INSERT, UPDATE, DELETE ON perdure.work TO perdure_serving;
 """
 
-MIGRATIONS: Final = (_FIRST, _WORK)  # the newest last; the version of a database is how many of them it has had
+# Blobs may be in a bucket, which the database names. And a tenant that is being deleted has no name any more: nobody
+# finds it, and whoever knows its number is refused.
+_BLOBS: Final = """
+-- Where blobs are: without an address, in the table `blobs`. A bucket has a folder of each database that uses it.
+CREATE TABLE perdure.blob_store (
+  is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+  address text,
+  folder text
+);
+INSERT INTO perdure.blob_store DEFAULT VALUES;
+GRANT SELECT ON perdure.blob_store TO perdure_serving;
+
+-- What is to be deleted from the bucket, and when: the blobs of a session; without one, all of a tenant's. A session
+-- that a fork is making stands here until it is there, so that what was copied for it is found when that fails.
+CREATE TABLE perdure.blob_deletions (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  tenant bigint NOT NULL,
+  session bigint,
+  due timestamptz NOT NULL,
+  is_begun boolean NOT NULL DEFAULT false,
+  is_done_once boolean NOT NULL DEFAULT false
+);
+CREATE INDEX blob_deletions_due ON perdure.blob_deletions (due);
+ALTER TABLE perdure.blob_deletions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE perdure.blob_deletions FORCE ROW LEVEL SECURITY;
+CREATE POLICY own ON perdure.blob_deletions USING
+  (nullif(current_setting('perdure.tenant', true), '')::bigint IN (tenant, 0));
+GRANT SELECT, INSERT, UPDATE, DELETE ON perdure.blob_deletions TO perdure_serving;
+GRANT USAGE ON SEQUENCE perdure.sessions_number_seq TO perdure_serving;
+
+ALTER TABLE perdure.tenants ALTER COLUMN name DROP NOT NULL, ADD COLUMN going text;  -- `going`: the name that it had
+CREATE INDEX tenants_going ON perdure.tenants (going) WHERE going IS NOT NULL;
+GRANT UPDATE (name, going) ON perdure.tenants TO perdure_serving;
+
+CREATE OR REPLACE FUNCTION perdure.serve(p_tenant bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('role', 'perdure_serving', true), set_config('perdure.tenant', p_tenant::text, true),
+          set_config('statement_timeout', '30s', true), set_config('lock_timeout', '10s', true);
+  IF EXISTS (SELECT FROM perdure.tenants WHERE id = p_tenant AND name IS NULL) THEN
+    RAISE EXCEPTION 'the tenant is being deleted' USING ERRCODE = 'PD001';
+  END IF;
+END $$;
+"""
+
+MIGRATIONS: Final = (_FIRST, _WORK, _BLOBS)  # the newest last; the version of a database is how many of them it has had
 
 
 async def migrate(url: str) -> int:

@@ -22,7 +22,9 @@ from perdure.adapters.journal.store import (
     real_project,
 )
 from perdure.adapters.postgres.appends import APPEND, Appends
+from perdure.adapters.postgres.blobs import KEPT, NO_SESSION, TO_DELETE, BlobPlace, PostgresBlobs, TableBlobs
 from perdure.adapters.postgres.database import Database, is_sayable
+from perdure.adapters.postgres.deletion import delete_tenant
 from perdure.adapters.postgres.journal import (
     LET_GO,
     EnteredLinks,
@@ -33,9 +35,7 @@ from perdure.adapters.postgres.journal import (
     listed_about,
 )
 from perdure.adapters.postgres.kept import (
-    NO_SESSION,
     NOTES_CONFIG,
-    PostgresBlobs,
     PostgresCalibrations,
     PostgresDocuments,
     PostgresNotes,
@@ -44,7 +44,7 @@ from perdure.adapters.postgres.links import PostgresLinks
 from perdure.adapters.postgres.search import FORGET, PostgresArchive
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
-from perdure.ports.home import Durability, SessionInfo, StoredSession
+from perdure.ports.home import Durability, OnDeleted, SessionInfo, StoredSession
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -56,12 +56,9 @@ LEASE_SECONDS: Final = 60.0
 BUSY_SECONDS: Final = 2.0  # that another owner is waited for
 _LOOKS: Final = 0.05  # seconds between two looks
 _BATCH_BYTES: Final = 4 * 1024 * 1024  # of lines that one statement of a fork writes
+_COPY_SECONDS: Final = 3600.0  # that a fork has for its blobs; then they are deleted
 _SHOWN: Final = 5
 _HEAD: Final = "number, id, header, seq, bytes, about, fence, project, created"
-_TABLES: Final = (
-    "places", "texts", "indexed", "records", "notes", "blobs", "sessions", "documents", "links", "answers", "names",
-    "keys", "calibrations", "work",
-)  # fmt: skip
 
 
 class PostgresStore:
@@ -91,6 +88,7 @@ class PostgresStore:
         self.db = Database(url, connections=connections, patience=patience)
         self.appends = Appends(self.db)
         self.name = self.db.place
+        self.blobs = BlobPlace(self.db)
         self.lease_seconds = lease_seconds
         self.waits = waits
         self._links: dict[str, PostgresLinks] = {}
@@ -111,33 +109,41 @@ class PostgresStore:
         return self._calibrations.setdefault(tenant, PostgresCalibrations(self.db, tenant))
 
     async def tenants(self) -> Collection[str]:
-        """The tenants that keep anything."""
-        rows = await self.db.ask(0, "SELECT name FROM perdure.tenants WHERE name <> '' ORDER BY name")
+        """The tenants that keep anything, also those whose deletion has begun."""
+        rows = await self.db.ask(
+            0, "SELECT DISTINCT coalesce(name, going) FROM perdure.tenants WHERE coalesce(name, going) <> '' ORDER BY 1"
+        )
         return [row[0] for row in rows]
 
-    async def delete_tenant(self, tenant: str) -> None:
+    async def delete_tenant(self, tenant: str, *, on_deleted: OnDeleted | None = None) -> None:
         """Remove a home for good, also under an owner that writes there: it is told with its next append.
 
-        What was deleted leaves the database's files with the next `VACUUM`.
+        From the first step on nobody finds the tenant, nor can read or write what it kept, and its name is free; all
+        of it is gone at the end. A deletion that was broken off goes on with the next call. What was deleted leaves
+        the database's files with `deletion.vacuum`.
         """
-        number = await self.db.tenant(tenant)
-        if number is not None:
-            async with self.db.transaction(number) as cursor:
-                for table in _TABLES:
-                    await cursor.execute(f"DELETE FROM perdure.{table} WHERE tenant = %s".encode(), (number,))
-                await cursor.execute("DELETE FROM perdure.tenants WHERE id = %s", (number,))
-            self.db.forget_tenant(tenant)
-            self._links.pop(tenant, None)
-            self._calibrations.pop(tenant, None)
+        bucket = await self.blobs.bucket()
+        await self.db.ask(0, "UPDATE perdure.tenants SET going = name, name = NULL WHERE name = %s", (tenant,))
+        self.db.forget_tenant(tenant)
+        self._links.pop(tenant, None)
+        self._calibrations.pop(tenant, None)
+        for (number,) in await self.db.ask(0, "SELECT id FROM perdure.tenants WHERE going = %s ORDER BY id", (tenant,)):
+            await delete_tenant(self.db, number, bucket, on_deleted)
+        await self.blobs.finish_deletions()
+
+    async def finish_deletions(self) -> None:
+        """Delete from the bucket what deletions left there."""
+        await self.blobs.finish_deletions()
 
     async def probe(self) -> float:
-        """Write something durably; how many seconds that took."""
+        """Write something durably, in the bucket as well if there is one; how many seconds that took."""
         began = time.monotonic()
         await self.db.ask(
             0,
             "INSERT INTO perdure.probes (id, at) VALUES (%s, now()) ON CONFLICT (id) DO UPDATE SET at = now()",
             (os.getpid() % 64,),
         )
+        await self.blobs.probe()
         return time.monotonic() - began
 
     @property
@@ -231,7 +237,11 @@ class PostgresHome:
 
         await copy_records(placed, append)
         tenant = await self._db.make_tenant(self.name)
-        owner, attempts = self._db.new_owner(), 0
+        owner, attempts, reserved = self._db.new_owner(), 0, None
+        if (bucket := await self.store.blobs.bucket()) is not None:  # the blobs are there before the records
+            ((reserved,),) = await self._ask(tenant, "SELECT nextval('perdure.sessions_number_seq')", None)
+            await self._ask(tenant, TO_DELETE, (tenant, reserved, _COPY_SECONDS))
+            await bucket.copy(str(tenant), str(_number_of(source)), str(reserved))
 
         async def write() -> None:
             nonlocal attempts
@@ -239,7 +249,8 @@ class PostgresHome:
             if attempts > 1 and await self._is_there(tenant, header):
                 return  # the first attempt was committed, and its answer lost
             async with self._db.transaction(tenant) as cursor:
-                await cursor.execute(f"{_CREATE} RETURNING number".encode(), _created(tenant, header, owner, 0.0))
+                made = _created(tenant, header, owner, 0.0, number=reserved)
+                await cursor.execute(f"{_CREATE} RETURNING number".encode(), made)
                 row = await cursor.fetchone()
                 if row is None:
                     raise JournalError(f"{self._place(session)}: there is a session of that id")
@@ -253,7 +264,13 @@ class PostgresHome:
                     )  # fmt: skip
                     await cursor.execute(APPEND, values)
                     seq, offset = seq + len(batch), offset + sum(len(line.data) for line in batch)
-                await cursor.execute(_COPY_BLOBS, (tenant, number, tenant, _number_of(source)))
+                if reserved is None:
+                    await cursor.execute(_COPY_BLOBS, (tenant, number, tenant, _number_of(source)))
+                else:
+                    await cursor.execute(KEPT, (tenant, reserved))
+                    rows = await cursor.fetchall()
+                    if not rows or any(is_begun for (is_begun,) in rows):
+                        raise JournalError(f"{self._place(session)}: the blobs took too long to copy: try again")
                 if past is None:
                     await cursor.execute(_COPY_NOTES, (tenant, number, tenant, _number_of(source)))
                 await cursor.execute(LET_GO.encode(), (tenant, number, 1))
@@ -262,10 +279,14 @@ class PostgresHome:
             await self._db.again(write)
 
     async def delete(self, session: str) -> None:
-        """Remove the session of exactly this id with all that belongs to it. `SessionBusy` while someone writes it."""
+        """Remove the session of exactly this id with all that belongs to it. `SessionBusy` while someone writes it.
+
+        Blobs in a bucket go right behind; those of one that doesn't answer, with `finish_deletions`.
+        """
         if not await self.has(session):
             raise self._not_found(session)
-        tenant = await self._db.make_tenant(self.name)
+        tenant, bucket = await self._db.make_tenant(self.name), await self.store.blobs.bucket()
+        deletion = None
         async with self._db.transaction(tenant) as cursor:
             await cursor.execute(
                 "SELECT number FROM perdure.sessions WHERE tenant = %s AND id = %s AND lease_until < now() FOR UPDATE",
@@ -281,8 +302,13 @@ class PostgresHome:
                 await cursor.execute(FORGET, {"tenant": tenant, "texts": texts})
                 await cursor.execute("DELETE FROM perdure.blobs WHERE tenant = %s AND session = %s", of_it)
                 await cursor.execute("DELETE FROM perdure.sessions WHERE tenant = %s AND number = %s", of_it)
+                if bucket is not None:
+                    await cursor.execute(TO_DELETE, (*of_it, 0.0))
+                    deletion = await cursor.fetchone()
         if row is None:
             raise await self._busy(tenant, session)
+        if deletion is not None:
+            await self.store.blobs.finish_deletions(only=deletion[0])
 
     async def has(self, session: str) -> bool:
         """Whether there is a session of exactly this id."""
@@ -324,7 +350,7 @@ class PostgresHome:
     @property
     def blobs(self) -> PostgresBlobs:
         """Those of no session."""
-        return PostgresBlobs(self._db, self.name, NO_SESSION, self._db.place)
+        return self._blobs_of(NO_SESSION, self._db.place)
 
     def documents(self, kind: str) -> PostgresDocuments:
         """The documents of one kind."""
@@ -392,10 +418,13 @@ class PostgresHome:
                 durability=durability,
                 lease_seconds=self.store.lease_seconds,
             ),
-            blobs=PostgresBlobs(self._db, self.name, number, place),
+            blobs=self._blobs_of(number, place),
             notes=PostgresNotes(self._db, tenant, number, place, self.documents(NOTES_CONFIG)),
             place=place,
         )
+
+    def _blobs_of(self, session: int, place: str) -> PostgresBlobs:
+        return PostgresBlobs(self.store.blobs, TableBlobs(self._db, self.name, session, place))
 
     async def located(self, reference: str, *, project: str | None = None) -> tuple[int, str]:
         """The tenant's number, and the id of the session of this id, or of the only one that begins so or holds it."""
@@ -442,9 +471,10 @@ class PostgresHome:
 
 
 _CREATE: Final = """
-INSERT INTO perdure.sessions AS s (tenant, id, project, created, header, seq, bytes, fence, owner, lease_until)
-VALUES (%(tenant)s, %(id)s, %(project)s, %(created)s, %(header)b, 0, %(bytes)s, 1, %(owner)s,
-  now() + make_interval(secs => %(lease)s))
+INSERT INTO perdure.sessions AS s (tenant, number, id, project, created, header, seq, bytes, fence, owner, lease_until)
+OVERRIDING SYSTEM VALUE VALUES (
+  %(tenant)s, coalesce(%(number)s::bigint, nextval('perdure.sessions_number_seq')), %(id)s, %(project)s, %(created)s,
+  %(header)b, 0, %(bytes)s, 1, %(owner)s, now() + make_interval(secs => %(lease)s))
 ON CONFLICT (tenant, id) DO UPDATE SET owner = s.owner WHERE s.owner = excluded.owner
 """  # its own row is there already where the first attempt was lost on its way back
 _CLAIM: Final = """
@@ -483,10 +513,13 @@ _COPY_NOTES: Final = (
 )
 
 
-def _created(tenant: int, header: Header, owner: str, lease_seconds: float) -> dict[str, Any]:
+def _created(
+    tenant: int, header: Header, owner: str, lease_seconds: float, *, number: int | None = None
+) -> dict[str, Any]:
     line = encode_header(header)
     return {
         "tenant": tenant,
+        "number": number,
         "id": header.session,
         "project": header.project,
         "created": header.created,

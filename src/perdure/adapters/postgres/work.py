@@ -18,7 +18,10 @@ _ALL: Final = 0  # the tenant of whoever works for all of them: it sees the rows
 # One message, so one transaction and one round trip: who it is for, and what is done.
 _SERVED: Final = "SELECT perdure.serve(%(number)s); "
 _CLAIM: Final = "t.name, w.session, w.kind, w.done, w.want, w.fence, w.attempts"
-_IS_FREE: Final = "w.want > w.done AND (w.lease_until IS NULL OR w.lease_until <= now())"
+_IS_FREE: Final = (
+    "w.want > w.done AND (w.lease_until IS NULL OR w.lease_until <= now()) "
+    "AND (SELECT name FROM perdure.tenants WHERE id = w.tenant) IS NOT NULL"  # it isn't being deleted
+)
 _OF: Final = (
     "w.tenant = (SELECT id FROM perdure.tenants WHERE name = %(tenant)s) "
     "AND w.session = %(session)s AND w.kind = %(kind)s"
