@@ -298,6 +298,13 @@ class BucketBlobs:
             )
         return content
 
+    async def ids(self) -> Sequence[BlobId]:
+        """All blobs that are there; `JournalError` where the store doesn't name them."""
+        with self.bucket.told("the blobs can't be listed"):
+            pages = obstore.list(self.bucket.store, prefix=self.folder)
+            found = [one["path"].rpartition("/")[2] async for page in pages for one in page]
+        return sorted(BlobId(one) for one in found if HASH_NAME.fullmatch(one))
+
     async def named(self, beginning: str) -> Sequence[BlobId]:
         """The blobs whose ids begin so; none where they can't be listed."""
         found: list[BlobId] = []

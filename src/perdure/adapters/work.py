@@ -139,6 +139,15 @@ class SqliteWorkQueue:
         )
         return [(Claim(*row[:-1]), row[-1]) for row in rows]
 
+    async def wanted(self, tenant: str) -> Sequence[Claim]:
+        if self._path is not None and not self._path.exists():
+            return []  # and none is made by being asked
+        rows = await self._write(
+            f"SELECT {_CLAIM} FROM work WHERE tenant = :tenant AND want > done ORDER BY session, kind",
+            {"tenant": tenant},
+        )
+        return [Claim(*row) for row in rows]
+
     async def revive(self, tenant: str, session: str, kind: str) -> None:
         await self._write(
             f"""UPDATE work SET attempts = 0, run_after = :now, owner = NULL, lease_until = NULL, fence = fence + 1

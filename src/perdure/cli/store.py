@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perdure.cli.arguments import Json, examples, family
-from perdure.cli.output import EXIT_OK, out, out_json
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, note, out, out_json, plural, size
 from perdure.errors import BadSetting, JournalError
 
+if TYPE_CHECKING:
+    from perdure.wiring.copies import CopiedSession, CopySums
+
 app = family(
-    "Set up the PostgreSQL database that gateways share.",
+    "Set up the PostgreSQL database that gateways share, and move what is kept.",
     "perdure store migrate postgresql://owner@db/perdure",
     "perdure store migrate postgresql://owner@db/perdure --blobs s3://bucket/perdure",
+    "perdure store copy ~/.perdure postgresql://gateway@db/perdure",
     "perdure store delete-tenant postgresql://gateway@db/perdure alice",
 )
 Database = Annotated[str, typer.Argument(metavar="URL", help="The database: postgresql://user@host/name.")]
@@ -93,6 +99,92 @@ def delete_tenant(
     else:
         out(f"deleted all that {tenant} kept")
     raise typer.Exit(EXIT_OK)
+
+
+@app.command(
+    epilog=examples(
+        "perdure store copy ~/.perdure postgresql://gateway@db/perdure --dry-run",
+        "perdure store copy ~/.perdure postgresql://gateway@db/perdure",
+        "perdure store copy postgresql://gateway@db/perdure ~/moved --tenant alice",
+    )
+)
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A home folder, or postgresql://user@host/name.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="A home folder, or a database that was migrated.")],
+    *,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this tenant keeps.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is to copy.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare sessions again that were copied before, byte for byte.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Copy everything from one store to another, such as from files to a database.
+
+    FROM is only read, and may be in use: what is written meanwhile is taken by the next run, which copies only what is
+    missing. Each session appears in TO once all of it is there and was read back. A session of TO that isn't the
+    beginning of that of FROM stays as it is. The exit code is 1 when something couldn't be copied.
+    """
+    import anyio
+
+    from perdure.wiring.copies import CopySums, StoreCopy
+    from perdure.wiring.stores import both_stores
+
+    progress, sums, started = Progress(size), CopySums(), time.monotonic()
+
+    def tell(one: CopiedSession) -> None:
+        if json and one.outcome != "unchanged":
+            progress.clear()
+            out_json(asdict(one))
+        elif one.said and not json:
+            progress.clear()
+            whose = f"{one.tenant}: " if one.tenant else ""
+            note(f"{whose}{one.session}: {one.outcome}: {'; '.join(one.said)}")
+
+    async def run() -> None:
+        of, to = both_stores(source, target)
+        try:
+            known = await of.tenants()
+            if tenant is not None and tenant not in known:
+                raise JournalError(f"{of.name}: nothing is kept of a tenant {tenant!r}")
+            await to.tenants()
+            work = StoreCopy(of, to, sums, is_dry=dry_run, verifies=verify, on_session=tell, on_progress=progress)
+            await work.run(("", *known) if tenant is None else (tenant,))
+        finally:
+            progress.clear()
+            await of.close()
+            await to.close()
+
+    try:
+        anyio.run(run)
+    except KeyboardInterrupt:
+        note("stopped: every session that was copied is whole, and the same command goes on with the rest")
+        raise
+    finally:
+        if sums.outcomes or sums.beside or sums.wrong:
+            _show_copied(sums, time.monotonic() - started, is_dry=dry_run, is_json=json)
+    raise typer.Exit(EXIT_OK if sums.is_whole else EXIT_FAILED)
+
+
+def _show_copied(sums: CopySums, seconds: float, *, is_dry: bool, is_json: bool) -> None:
+    """What a run did, or would do."""
+    outcomes, beside, stays = dict(sums.outcomes), dict(+sums.beside), dict(+sums.stays)
+    if is_json:
+        counts = {"sessions": outcomes, "damaged": sums.damaged, "lines": sums.lines, "bytes": sums.bytes}
+        more = {"blobs": sums.blobs, "beside": beside, "only_in_files": stays, "wrong": sums.wrong, "notes": sums.notes}
+        out_json({"total": {**counts, **more, "verified": not is_dry, "seconds": round(seconds, 1)}})
+        return
+    for said in (*sums.wrong, *sums.notes):
+        note(said)
+    of_sessions = ", ".join(f"{number:,} {what}" for what, number in outcomes.items()) or "none"
+    damaged = f" ({sums.damaged:,} damaged)" if sums.damaged else ""
+    out(f"sessions: {of_sessions}{damaged}")
+    done = "to copy" if is_dry else f"copied and verified in {seconds:.0f} s"
+    out(f"{plural(sums.lines, 'line')}, {size(sums.bytes)}, {plural(sums.blobs, 'blob')} {done}")
+    if beside:
+        out(f"and {', '.join(f'{number:,} {name}' for name, number in beside.items())}")
+    if stays:
+        out(f"only in files, and not copied: {', '.join(f'{name} ({number:,})' for name, number in stays.items())}")
 
 
 def _ask(tenant: str) -> None:

@@ -65,16 +65,19 @@ class StoredSession:
     id: str
     header: Header
     journal: StoredJournal
-    blobs: Blobs
+    blobs: HomeBlobs
     notes: NotesFile
     place: str
 
 
 class HomeBlobs(Blobs, Protocol):
-    """Blobs of no session. `named` gives those whose ids begin so; `forget` deletes what was first put before a time.
+    """Blobs of a session, or of none. `ids` are those of all; `JournalError` where that can't be told.
 
-    Neither raises: what can't be read isn't named, and what can't be deleted stays until the next time.
+    `named` gives those whose ids begin so; `forget` deletes what was first put before a time. Neither raises: what
+    can't be read isn't named, and what can't be deleted stays until the next time.
     """
+
+    async def ids(self) -> Sequence[BlobId]: ...
 
     async def named(self, beginning: str) -> Sequence[BlobId]: ...
 
@@ -235,8 +238,9 @@ class WorkQueue(Protocol):
 
     `fail` puts a piece off, longer each time. After several attempts without success, also those of workers that
     were lost, it is `dead`: it gets one more when somebody wants more of it, and all when it is `revive`d. `release`
-    gives one back as if it had never been taken. A failure of the store is a `JournalError`: whether something was
-    committed is then not known, and a lost claim is taken again by somebody when its time is over.
+    gives one back as if it had never been taken. `wanted` is all of a tenant that isn't done. A failure of the store is
+    a `JournalError`: whether something was committed is then not known, and a lost claim is taken again by somebody
+    when its time is over.
     """
 
     async def want(self, tenant: str, session: str, kind: str, upto: int) -> None: ...
@@ -252,6 +256,8 @@ class WorkQueue(Protocol):
     async def release(self, claim: Claim, *, seconds: float = 0.0) -> None: ...
 
     async def dead(self) -> Sequence[tuple[Claim, str]]: ...
+
+    async def wanted(self, tenant: str) -> Sequence[Claim]: ...
 
     async def revive(self, tenant: str, session: str, kind: str) -> None: ...
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from perdure.adapters.extras import install
-from perdure.adapters.journal.home import FileStore
+from perdure.adapters.journal.home import FileHome, FileStore
 from perdure.errors import BadSetting, JournalError
-from perdure.ports.home import Store
+from perdure.ports.contents import HomeContents
+from perdure.ports.home import Home, Store
 
 CONNECTIONS = 8  # to a database, at most so many at a time
 _DATABASES = ("postgresql://", "postgres://")
@@ -65,6 +67,34 @@ async def with_bucket(database: str, address: str) -> str:
     from perdure.adapters.postgres.blobs import choose_bucket
 
     return await choose_bucket(database, address)
+
+
+def both_stores(source: str, target: str) -> tuple[Store, Store]:
+    """The store at a place, which has to be there if it is a folder, and another one.
+
+    Raises:
+        BadSetting: The first isn't there, or both are one, or there can't be one.
+    """
+    of, to = store_at(source), store_at(target)
+    if isinstance(of, FileStore) and not of.path.is_dir():
+        raise BadSetting(f"{of.path}: there is no such folder")
+    is_in_files = isinstance(of, FileStore) and isinstance(to, FileStore)
+    if of.name == to.name or (is_in_files and os.path.realpath(of.name) == os.path.realpath(to.name)):
+        raise BadSetting(f"{of.name}: FROM and TO are the same store")
+    return of, to
+
+
+def contents_of(home: Home) -> HomeContents:
+    """All that a home keeps, as bytes; of one that outlives its process."""
+    if isinstance(home, FileHome):
+        from perdure.adapters.journal.contents import FileContents
+
+        return FileContents(home)
+    from perdure.adapters.postgres.contents import PostgresContents
+    from perdure.adapters.postgres.store import PostgresHome
+
+    assert isinstance(home, PostgresHome)
+    return PostgresContents(home)
 
 
 def _missing(error: ImportError) -> BadSetting:

@@ -48,6 +48,10 @@ class FileBlobs:
         """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
         return await anyio.to_thread.run_sync(partial(self._get, blob))
 
+    async def ids(self) -> tuple[BlobId, ...]:
+        """All blobs that are there; `JournalError` where the directory can't be read."""
+        return await anyio.to_thread.run_sync(self._ids)
+
     async def named(self, beginning: str) -> tuple[BlobId, ...]:
         """The blobs whose ids begin so; none where the directory can't be read."""
         return await anyio.to_thread.run_sync(self._named, beginning)
@@ -56,12 +60,19 @@ class FileBlobs:
         """Delete those that were first put before a time; how many that were."""
         return await anyio.to_thread.run_sync(self._forget, before)
 
+    def _ids(self) -> tuple[BlobId, ...]:
+        try:
+            return tuple(sorted(BlobId(name) for name in os.listdir(self.directory) if HASH_NAME.fullmatch(name)))
+        except FileNotFoundError:
+            return ()
+        except OSError as e:
+            raise JournalError(f"{self.directory}: {e.strerror or e}: the blobs can't be read") from e
+
     def _named(self, beginning: str) -> tuple[BlobId, ...]:
         try:
-            names = os.listdir(self.directory)
-        except OSError:
+            return tuple(name for name in self._ids() if name.startswith(beginning))
+        except JournalError:
             return ()
-        return tuple(BlobId(name) for name in names if name.startswith(beginning) and HASH_NAME.fullmatch(name))
 
     def _forget(self, before: float) -> int:
         gone = 0
@@ -103,13 +114,7 @@ class FileBlobs:
 
     def damaged(self) -> tuple[BlobId, ...]:
         """The blobs that are there and whose bytes aren't those that were stored. Reads all of them; blocks."""
-        try:
-            names = sorted(entry.name for entry in os.scandir(self.directory) if HASH_NAME.fullmatch(entry.name))
-        except FileNotFoundError:
-            return ()
-        except OSError as e:
-            raise JournalError(f"{self.directory}: {e.strerror or e}: the blobs can't be read") from e
-        return tuple(BlobId(name) for name in names if not self._is_whole(BlobId(name)))
+        return tuple(blob for blob in self._ids() if not self._is_whole(blob))
 
     def has(self, blob: BlobId) -> bool:
         """Whether there is a file of this name. Blocks."""

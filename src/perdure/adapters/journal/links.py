@@ -26,6 +26,7 @@ from perdure.transcript.records import Cursor, Record
 from perdure.transcript.response_items import named_items
 
 _LOG = logging.getLogger("perdure.gateway")
+LINKS = "links.sqlite"
 _BATCH = 400  # links in one question
 _NAME, _BEHIND_NAMES = b"name:", b"name;"  # between these are the names of sessions in the index
 _MOST_NAMED = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
@@ -50,7 +51,7 @@ class FileLinks:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._path = home / "links.sqlite"
+        self._path = home / LINKS
         self._db: sqlite3.Connection | None = None
         self._entered: list[KnownLink] = []
         self._renamed: list[str] = []

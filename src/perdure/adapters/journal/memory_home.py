@@ -153,6 +153,10 @@ class TimedMemoryBlobs(MemoryBlobs):
         self._contents |= other._contents
         self._put_at |= other._put_at
 
+    async def ids(self) -> Sequence[BlobId]:
+        """What the port says."""
+        return sorted(self._contents)
+
     async def named(self, beginning: str) -> Sequence[BlobId]:
         """What the port says."""
         return [blob for blob in self._contents if blob.startswith(beginning)]

@@ -172,7 +172,7 @@ HEADER_BYTES = 64 * 1024
 _MOST_HEADERS_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
 _BOUNDARY = b'{"type":"compacted"'
 _REPAIRED = b'{"type":"repaired"'
-_SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
+LINE_NUMBER = re.compile(rb'\{"seq":(\d{1,18}),')
 _STARTS = re.compile(rb'\{"(?:seq|format)":')
 _ENDS = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _MOST_PIECES = 64  # looked for in one damaged line
@@ -666,7 +666,7 @@ class JournalReader:
         repairs: list[JournalLine] = []
         last = hidden = 0
         for index, (offset, line, is_complete) in enumerate(self.lines(self.body)):
-            number = _SEQ.match(line)
+            number = LINE_NUMBER.match(line)
             try:
                 unseal(line)
             except DamagedLine:
@@ -722,7 +722,7 @@ class JournalReader:
         """Whether the line before `start` has a lower number than those behind it, as far as it can be read."""
         if start <= self.body or not scan.lines:
             return True
-        found = _SEQ.match(self.read(self.line_start(start - 1), 32))
+        found = LINE_NUMBER.match(self.read(self.line_start(start - 1), 32))
         return found is None or int(found.group(1)) <= scan.lines[0].seq
 
 

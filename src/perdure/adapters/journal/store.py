@@ -283,7 +283,7 @@ class SessionStore:
         """
         target = draft.directory.with_name(draft.id)
         try:
-            await anyio.to_thread.run_sync(_move_into_place, draft.directory, target, self._disk)
+            await anyio.to_thread.run_sync(move_into_place, draft.directory, target, self._disk)
         except (OSError, JournalError) as e:
             if target.exists():
                 return False
@@ -441,7 +441,7 @@ class SessionStore:
             found: Iterator[Path] = chain.from_iterable(map(folders_in, folders_in(self._projects)))
         else:
             found = ProjectFolders(self._home, project).directories()
-        return (one for one in found if _is_session(one.name))
+        return (one for one in found if is_session_id(one.name))
 
 
 def id_for(name: str, *, owner: str = "") -> str:
@@ -556,12 +556,13 @@ def checked_id(session: str) -> str:
     Raises:
         JournalError: It is none.
     """
-    if not _is_session(session):
+    if not is_session_id(session):
         raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
     return session
 
 
-def _is_session(name: str) -> bool:
+def is_session_id(name: str) -> bool:
+    """Whether a folder of this name can be a session."""
     return bool(_SESSION_ID.fullmatch(name)) and name not in _NOT_SESSIONS
 
 
@@ -575,10 +576,12 @@ def _make_and_lock(directory: Path) -> SessionLock:
 
 DRAFT = ".forking-"  # no session id, so a half made fork is never listed or opened
 IMPORT_DRAFT = ".importing-"  # nor is half an import
+COPY_DRAFT = ".copying-"  # nor half a session of another store
 UNFINISHED = (
     ("a deleted session", ".deleted-*"),
     ("a fork that was never finished", f"{DRAFT}*"),
     ("an import that was never finished", f"{IMPORT_DRAFT}*"),
+    ("a copy that was never finished", f"{COPY_DRAFT}*"),
 )  # what stands beside sessions when a process was killed: what it is, and how it is called
 
 
@@ -624,7 +627,7 @@ async def fork(
         finally:
             await journal.close()
         await anyio.to_thread.run_sync(partial(_copy_folders, source, draft, has_notes=past is None))
-        await anyio.to_thread.run_sync(_move_into_place, draft, target, disk)
+        await anyio.to_thread.run_sync(move_into_place, draft, target, disk)
     except BaseException as e:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(partial(shutil.rmtree, draft, ignore_errors=True))
@@ -663,8 +666,8 @@ def _copy_folders(source: Path, target: Path, *, has_notes: bool) -> None:
         shutil.copytree(source / NOTES, target / NOTES, symlinks=True, dirs_exist_ok=True)
 
 
-def _move_into_place(draft: Path, target: Path, disk: Disk) -> None:
-    """One sync of the journal is enough: until now nobody was told of it."""
+def move_into_place(draft: Path, target: Path, disk: Disk) -> None:
+    """Make a session of a folder. One sync of the journal is enough: until now nobody was told of it."""
     fd = disk.open(draft / JOURNAL, os.O_RDWR)
     try:
         disk.sync_data(fd)
@@ -680,17 +683,17 @@ SECRET_KEY = "secret-ids.key"
 KEY_BYTES = 32
 
 
-def secret_key(home: Path, *, disk: Disk = DISK) -> bytes:
+def secret_key(home: Path, *, new: bytes = b"", disk: Disk = DISK) -> bytes:
     """The key under a home, made on the first use, 0600; empty where it can't be had: then ids are mere numbers.
 
-    It opens nothing: who has it can only try values against ids.
+    It opens nothing: who has it can only try values against ids. `new` is taken if there is none yet.
     """
     path = home / SECRET_KEY
     try:
         if not path.exists():
             make_private(home)
             draft = path.with_name(f"{SECRET_KEY}.new-{secrets.token_hex(8)}")
-            write_new(disk, draft, secrets.token_bytes(KEY_BYTES))
+            write_new(disk, draft, new or secrets.token_bytes(KEY_BYTES))
             try:
                 disk.link(draft, path)
             except FileExistsError:
@@ -704,7 +707,7 @@ def secret_key(home: Path, *, disk: Disk = DISK) -> bytes:
     return key if len(key) == KEY_BYTES else b""
 
 
-_CALIBRATION = "calibration.json"
+CALIBRATION = "calibration.json"
 _MOST_MODELS = 200
 
 
@@ -712,12 +715,16 @@ class FileCalibrations:
     """`ports.Calibrations` as a file; it never raises: a home that can't be read or written just teaches nothing."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
-        self._path = home / _CALIBRATION
+        self._path = home / CALIBRATION
         self._disk = disk
 
     def ratio(self, model: str) -> float | None:
-        value = self._read().get(model)
-        return float(value) if isinstance(value, int | float) and 0.1 < value < 10 else None
+        return self.learned().get(model)
+
+    def learned(self) -> dict[str, float]:
+        """All that is known, by model."""
+        known = self._read().items()
+        return {model: float(value) for model, value in known if isinstance(value, int | float) and 0.1 < value < 10}
 
     def learn(self, model: str, ratio: float) -> None:
         known = self._read()

@@ -148,6 +148,10 @@ class PostgresBlobs:
         """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
         return await (await self._blobs()).get(blob)
 
+    async def ids(self) -> Sequence[BlobId]:
+        """All blobs that are there; `JournalError` where that can't be told."""
+        return await (await self._blobs()).ids()
+
     async def named(self, beginning: str) -> Sequence[BlobId]:
         """The blobs whose ids begin so; none where they can't be read."""
         try:
@@ -204,6 +208,13 @@ class TableBlobs:
         if not rows:
             raise JournalError(f"{self.place}: the session was deleted: nothing was stored")
         return names
+
+    async def ids(self) -> tuple[BlobId, ...]:
+        """All blobs that are there."""
+        tenant = await self.db.tenant(self.tenant)
+        statement = "SELECT encode(hash, 'hex') FROM perdure.blobs WHERE tenant = %s AND session = %s ORDER BY hash"
+        rows = [] if tenant is None else await self.db.ask(tenant, statement, (tenant, self.session))
+        return tuple(BlobId(row[0]) for row in rows)
 
     async def named(self, beginning: str) -> tuple[BlobId, ...]:
         """The blobs whose ids begin so; none where they can't be read."""

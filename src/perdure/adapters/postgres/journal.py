@@ -99,11 +99,16 @@ class JournalRow:
     @classmethod
     def of(cls, seq: int, offset: int, records: tuple[Record, ...]) -> JournalRow:
         """The records as a line. `JournalError` where they can't be written as one."""
+        return cls.read(sealed_line(seq, records), offset, records)
+
+    @classmethod
+    def read(cls, line: bytes, offset: int, records: tuple[Record, ...]) -> JournalRow:
+        """A line that was written elsewhere, and what is in it."""
         boundary = last_boundary(records)
         kept_from = None
         if boundary is not None:
             kept_from = boundary.kept_from or (0 if boundary.kept else offset)
-        return cls(sealed_line(seq, records), kept_from, records)
+        return cls(line, kept_from, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,11 @@ class PostgresJournal(GroupedAppends):
         self._repairs: tuple[Repaired, ...] = ()
         self._is_closed = False
         self._held_until = time.monotonic() + lease_seconds / 2  # until then the lease needn't be renewed
+
+    @property
+    def head(self) -> SessionHead:
+        """The session's row as it was when it was opened."""
+        return self._head
 
     # --- reading
 

@@ -181,13 +181,18 @@ class PostgresHome:
     ) -> StoredSession:
         """A new session of a project, which nobody else can write while it is open."""
         header = new_header(session, project=project, created=created, source=source, forked_from=forked_from)
-        tenant, owner = await self._db.make_tenant(self.name), self._db.new_owner()
-        rows = await self._db.ask(
-            tenant, f"{_CREATE} RETURNING {_HEAD}", _created(tenant, header, owner, self.store.lease_seconds)
-        )
-        if not rows:
-            raise JournalError(f"{self._place(session)}: there is a session of that id already; open it instead")
+        made = await self.made(header, encode_header(header), durability=durability)
         await self.calibrations.exchange()
+        return made
+
+    async def made(self, header: Header, line: bytes, *, durability: Durability = "commit") -> StoredSession:
+        """A new session whose header stands in this line, open for writing."""
+        tenant, owner = await self._db.make_tenant(self.name), self._db.new_owner()
+        values = _created(tenant, header, line, owner, self.store.lease_seconds)
+        rows = await self._db.ask(tenant, f"{_CREATE} RETURNING {_HEAD}", values)
+        if not rows:
+            place = self._place(header.session)
+            raise JournalError(f"{place}: there is a session of that id already; open it instead")
         return self._opened(tenant, rows[0], owner, durability)
 
     async def open(
@@ -249,7 +254,7 @@ class PostgresHome:
             if attempts > 1 and await self._is_there(tenant, header):
                 return  # the first attempt was committed, and its answer lost
             async with self._db.transaction(tenant) as cursor:
-                made = _created(tenant, header, owner, 0.0, number=reserved)
+                made = _created(tenant, header, encode_header(header), owner, 0.0, number=reserved)
                 await cursor.execute(f"{_CREATE} RETURNING number".encode(), made)
                 row = await cursor.fetchone()
                 if row is None:
@@ -366,15 +371,15 @@ class PostgresHome:
         """What was learned about models' counting."""
         return self.store.calibrations_of(self.name)
 
-    async def secret_key(self) -> bytes:
-        """The home's key, made on the first use."""
+    async def secret_key(self, *, new: bytes = b"") -> bytes:
+        """The home's key, made on the first use; `new` is taken if there is none yet."""
         tenant = await self._db.make_tenant(self.name)
         asked = "SELECT key FROM perdure.keys WHERE tenant = %s"
         if not (rows := await self._ask(tenant, asked, (tenant,))):
             await self._ask(
                 tenant,
                 "INSERT INTO perdure.keys (tenant, key) VALUES (%s, %b) ON CONFLICT (tenant) DO NOTHING",
-                (tenant, secrets.token_bytes(KEY_BYTES)),
+                (tenant, new or secrets.token_bytes(KEY_BYTES)),
             )
             rows = await self._ask(tenant, asked, (tenant,))
         return bytes(rows[0][0])
@@ -514,9 +519,8 @@ _COPY_NOTES: Final = (
 
 
 def _created(
-    tenant: int, header: Header, owner: str, lease_seconds: float, *, number: int | None = None
+    tenant: int, header: Header, line: bytes, owner: str, lease_seconds: float, *, number: int | None = None
 ) -> dict[str, Any]:
-    line = encode_header(header)
     return {
         "tenant": tenant,
         "number": number,

@@ -106,6 +106,14 @@ class PostgresWorkQueue:
         )
         return [(Claim(*row[:-1]), row[-1]) for row in rows]
 
+    async def wanted(self, tenant: str) -> Sequence[Claim]:
+        rows = await self._run(
+            f"""SELECT {_CLAIM} FROM perdure.work w JOIN perdure.tenants t ON t.id = w.tenant
+            WHERE t.name = %(tenant)s AND w.want > w.done ORDER BY w.session, w.kind""",
+            {"tenant": tenant},
+        )
+        return [Claim(*row) for row in rows]
+
     async def revive(self, tenant: str, session: str, kind: str) -> None:
         await self._run(
             f"""UPDATE perdure.work w SET attempts = 0, run_after = now(), owner = NULL, lease_until = NULL,

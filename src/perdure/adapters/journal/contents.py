@@ -1,0 +1,494 @@
+"""`ports.HomeContents` of a home in files: what is copied out of it and into it (SCL-1).
+
+A new session is written in a folder of its own, which is no session until it gets its name. One that exists gets
+another journal in one step, which begins with the bytes that it has had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
+from perdure.adapters.journal import JOURNAL
+from perdure.adapters.journal.append_file import (
+    LOCK,
+    JournalMark,
+    MarkFile,
+    SessionLock,
+    line_checksum,
+    read_holder,
+    read_mark,
+)
+from perdure.adapters.journal.blobs import FileBlobs
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_all, write_new
+from perdure.adapters.journal.home import FileHome
+from perdure.adapters.journal.links import LINKS, links_in, name_in
+from perdure.adapters.journal.projects import OWNER, PROJECTS, folders_in
+from perdure.adapters.journal.reading import LINE_NUMBER
+from perdure.adapters.journal.search import INDEX
+from perdure.adapters.journal.store import (
+    AGENTS,
+    BLOBS,
+    CALIBRATION,
+    COPY_DRAFT,
+    GATEWAY,
+    KEY_BYTES,
+    SECRET_KEY,
+    checked_id,
+    is_session_id,
+    move_into_place,
+    secret_key,
+)
+from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.memory.directory import CACHES
+from perdure.adapters.memory.notes import FOLDER as NOTES
+from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
+from perdure.errors import DamagedLine, FileRefused, JournalError, SessionNotFound
+from perdure.ports.contents import SessionEnd
+from perdure.ports.home import KnownLink
+from perdure.transcript.codec import decode_header, decode_line
+from perdure.transcript.messages import MessageId
+
+_STEP_BYTES: Final = 4 * 1024 * 1024
+_TAIL_BYTES: Final = 64 * 1024
+_GROUP: Final = 200  # sessions that are looked at in one go
+_NOTES: Final = re.compile(r"summary(?:\.aside-\d+)?\.md")
+_NAMES_ONLY: Final = "deleted-responses"
+_USAGE: Final = "usage"
+_CONFIG: Final = f"{NOTES}/config"
+_MOVED: Final = frozenset(
+    {PROJECTS, GATEWAY, BLOBS, CALIBRATION, SECRET_KEY, NOTES, CACHES, "conversations", _NAMES_ONLY, f"{_USAGE}.json"}
+)  # what stands in a home and is copied, or made anew
+_MADE_ANEW: Final = (LINKS, INDEX, "work.db")  # and files of SQLite beside them
+
+
+class FileSession:
+    """`ports.SessionContents` of a session's folder."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.directory, self.disk = directory, disk
+        self.journal = directory / JOURNAL
+        self.blobs = FileBlobs(directory / BLOBS, disk)
+
+    async def lines(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """The lines of the journal, a few megabytes at a time."""
+        mark, read = read_mark(self.disk, self.journal).mark, 0
+        groups = _line_groups(self.disk, self.journal)
+        try:
+            while (group := await anyio.to_thread.run_sync(next, groups, None)) is not None:
+                read += sum(len(line) for line in group if line.endswith(b"\n"))
+                yield group
+        finally:
+            groups.close()
+        if mark is not None and read < mark.bytes:
+            raise DamagedLine(f"{mark.bytes - read:,} bytes that were acknowledged are missing at its end")
+
+    async def notes(self) -> Mapping[str, bytes]:
+        """The notes, and those that were set aside."""
+        return await anyio.to_thread.run_sync(self._notes)
+
+    async def is_held(self) -> bool:
+        """Whether somebody has it open for writing, as far as the lock's file says: nothing is written there."""
+        return await anyio.to_thread.run_sync(_is_held, self.directory)
+
+    def _notes(self) -> Mapping[str, bytes]:
+        if not (self.directory / NOTES).is_dir():
+            return {}
+        try:
+            with RootedFolder.open(self.directory, is_theirs=True) as root:
+                paths = [one.name for one in root.listing(under=NOTES).entries]
+                found = {path.removeprefix(f"{NOTES}/"): path for path in paths}
+                return {
+                    name: root.read(path, limit_bytes=MOST_NOTES_BYTES)
+                    for name, path in found.items()
+                    if _NOTES.fullmatch(name)
+                }
+        except FileRefused as e:
+            raise JournalError(f"{self.directory / NOTES}: the notes can't be read: {e}") from e
+
+
+class FileSessionWriting(FileSession):
+    """`ports.SessionWriting`: a journal that gets its name at the end. What takes no `await` is called in a thread."""
+
+    def __init__(self, directory: Path, journal: Path, lock: SessionLock, disk: Disk) -> None:
+        super().__init__(directory, disk)
+        self.journal = journal
+        self._lock, self._last = lock, b""
+        self._fd = disk.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+    @classmethod
+    def new(cls, target: Path, header: bytes, disk: Disk) -> FileSessionWriting:
+        """One that isn't there yet, in a folder beside its own. What an attempt before left there goes."""
+        if target.exists():
+            raise JournalError(f"{target}: there is a session of that id already")
+        folder = target.with_name(f"{COPY_DRAFT}{target.name}")
+        make_private(folder)
+        lock = SessionLock.acquire(folder)
+        try:
+            for left in folder.iterdir():
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
+                elif left.name != LOCK:
+                    left.unlink()
+            return cls._with(folder, folder / JOURNAL, lock, disk, [[header]])
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def longer(cls, directory: Path, kept: int, disk: Disk) -> FileSessionWriting:
+        """One that goes on behind the first bytes of a session that has no more than these."""
+        lock, there = SessionLock.acquire(directory), directory / JOURNAL
+        try:
+            if (size := there.stat().st_size) != kept:
+                raise JournalError(f"{there}: was written to meanwhile ({size - kept:+,} bytes): copy it again")
+            draft = there.with_name(f"{JOURNAL}.new-{secrets.token_hex(8)}")
+            return cls._with(directory, draft, lock, disk, _line_groups(disk, there))
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def _with(
+        cls, directory: Path, journal: Path, lock: SessionLock, disk: Disk, groups: Iterable[Sequence[bytes]]
+    ) -> FileSessionWriting:
+        made = cls(directory, journal, lock, disk)
+        try:
+            for group in groups:
+                made.take(group)
+        except BaseException:
+            made.drop()
+            disk.close(made._fd)
+            raise
+        return made
+
+    async def append(self, lines: Sequence[bytes]) -> None:
+        """Write these lines behind those that are there."""
+        await anyio.to_thread.run_sync(self.take, lines)
+
+    async def write_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Put these in the place of those of the same names."""
+        await anyio.to_thread.run_sync(self._write_notes, notes)
+
+    # --- in a thread
+
+    def take(self, lines: Sequence[bytes]) -> None:
+        """Write these lines behind those that are there."""
+        write_all(self.disk, self._fd, b"".join(lines))
+        self._last = lines[-1]
+
+    def _write_notes(self, notes: Mapping[str, bytes]) -> None:
+        if wrong := [name for name in notes if not _NOTES.fullmatch(name)]:
+            raise JournalError(f"{self.directory}: not the name of notes: {wrong[0][:80]!r}")
+        try:
+            with RootedFolder.open(self.directory) as root:
+                for name, data in notes.items():
+                    root.write(f"{NOTES}/{name}", data)
+        except FileRefused as e:
+            raise JournalError(f"{self.directory / NOTES}: the notes can't be written: {e}") from e
+
+    def publish(self, target: Path, modified: float) -> None:
+        """Let others see it: a folder gets its name, or the session its new journal."""
+        self.disk.sync_data(self._fd)
+        size = self.disk.fstat(self._fd).st_size
+        os.utime(self.journal, (modified, modified))
+        if self.directory == target:
+            self.disk.rename(self.journal, target / JOURNAL)
+            self.disk.sync_directory(target)
+            self._remember(target / JOURNAL, size)
+        else:
+            self._remember(self.journal, size)
+            move_into_place(self.directory, target, self.disk)
+
+    def _remember(self, journal: Path, size: int) -> None:
+        """Note beside the journal how far it goes (ENG-9)."""
+        numbered = LINE_NUMBER.match(self._last)
+        with journal.open("rb") as file:
+            mark = MarkFile(self.disk, journal, file.readline().rstrip(b"\n"))
+        seq, last = int(numbered[1]) if numbered else 0, line_checksum(self._last)
+        mark.write(JournalMark(bytes=size, seq=seq, last=last, is_synced=True))
+        mark.close(is_synced=False)
+
+    def drop(self) -> None:
+        """Keep nothing of what wasn't published."""
+        if self.directory.name.startswith(COPY_DRAFT):
+            shutil.rmtree(self.directory, ignore_errors=True)
+        else:
+            discard(self.disk, self.journal)
+
+    def end(self) -> None:
+        """Let go of the file and of the lock."""
+        self.disk.close(self._fd)
+        self._lock.release()
+
+
+class FileContents:
+    """`ports.HomeContents` of a folder."""
+
+    def __init__(self, home: FileHome, *, disk: Disk = DISK) -> None:
+        self.home, self._disk = home, disk
+
+    # --- sessions
+
+    async def ends(self) -> AsyncIterator[SessionEnd]:
+        """Where each session's journal ends."""
+        directories = iter(await anyio.to_thread.run_sync(lambda: list(self.home.files.directories())))
+        while group := list(islice(directories, _GROUP)):
+            for end in await anyio.to_thread.run_sync(lambda some: [_end_of(self._disk, one) for one in some], group):
+                if end is not None:
+                    yield end
+
+    async def session(self, session: str) -> FileSession:
+        """The session of exactly this id."""
+        return FileSession(await anyio.to_thread.run_sync(self._directory, session), self._disk)
+
+    @asynccontextmanager
+    async def writing(
+        self, session: str, header: bytes, *, kept: int, modified: float
+    ) -> AsyncIterator[FileSessionWriting]:
+        """A new session, or one that goes on."""
+        with _told(self.home.path, "the session can't be written"):
+            target, writing = await anyio.to_thread.run_sync(self._begun, session, header, kept)
+            try:
+                try:
+                    yield writing
+                    with anyio.CancelScope(shield=True):
+                        await anyio.to_thread.run_sync(writing.publish, target, modified)
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await anyio.to_thread.run_sync(writing.drop)
+                    raise
+            finally:
+                writing.end()
+        if (self.home.path / LINKS).exists():  # else it is made from the journals when it is needed
+            rows, name = await anyio.to_thread.run_sync(_known_from, self._disk, target / JOURNAL, session)
+            self.home.links.enter(rows)
+            if name is not None:
+                self.home.links.name(session, name)
+            await self.home.links.flush()
+
+    def _begun(self, session: str, header: bytes, kept: int) -> tuple[Path, FileSessionWriting]:
+        if kept:
+            directory = self._directory(session)
+            return directory, FileSessionWriting.longer(directory, kept, self._disk)
+        project = decode_header(header).project or "."
+        target = self.home.files.directory(checked_id(session), project=project)
+        return target, FileSessionWriting.new(target, header, self._disk)
+
+    def _directory(self, session: str) -> Path:
+        found = self.home.files.found(session, project=self.home.path)
+        if found is None:
+            raise SessionNotFound(f"no session {session[:80]!r} under {self.home.path}")
+        return found
+
+    # --- beside them
+
+    async def documents(self, kind: str) -> Mapping[str, tuple[float, bytes]]:
+        """Each document of a kind: when it was written, and the SHA-256 of it."""
+        return await anyio.to_thread.run_sync(self._documents, kind)
+
+    async def document(self, kind: str, name: str) -> bytes | None:
+        """One of them."""
+        if kind == _CONFIG:
+            return await anyio.to_thread.run_sync(_read, self._config(name))
+        found = await self.home.documents(kind).get(name)
+        return None if found is None else found.data
+
+    async def keep_document(self, kind: str, name: str, data: bytes, modified: float) -> None:
+        """Keep one in the place of any other."""
+        if kind == _CONFIG:
+            await anyio.to_thread.run_sync(self._keep_config, name, data)
+            return
+        documents = self.home.documents(kind)
+        there = await documents.get(name)
+        if await documents.put(name, data, instead_of=there and there.version) is None:
+            raise JournalError(f"{self.home.path}: the document {kind}/{name} was written meanwhile: copy it again")
+        if kind != _NAMES_ONLY:
+            folder = self.home.path if kind == _USAGE else self.home.path / kind
+            with _told(folder, "the document can't be kept"):
+                await anyio.to_thread.run_sync(os.utime, folder / f"{name}.json", (modified, modified))
+
+    async def learned(self) -> Mapping[str, float]:
+        """What is known about models' counting."""
+        return await anyio.to_thread.run_sync(self.home.calibrations.learned)
+
+    async def keep_learned(self, ratios: Mapping[str, float]) -> None:
+        """Keep what was learned elsewhere."""
+        for model, ratio in ratios.items():
+            await anyio.to_thread.run_sync(self.home.calibrations.learn, model, ratio)
+
+    async def key(self) -> bytes:
+        """The home's key; empty where there is none."""
+        found = await anyio.to_thread.run_sync(_read, self.home.path / SECRET_KEY)
+        return found if found is not None and len(found) == KEY_BYTES else b""
+
+    async def keep_key(self, key: bytes) -> bytes:
+        """Keep a key unless there is one; the home's."""
+        return await anyio.to_thread.run_sync(partial(secret_key, self.home.path, new=key, disk=self._disk))
+
+    async def only_here(self) -> Mapping[str, int]:
+        """What is kept in files alone, and how many of each there are."""
+        return await anyio.to_thread.run_sync(self._only_here)
+
+    # --- in a thread
+
+    def _documents(self, kind: str) -> Mapping[str, tuple[float, bytes]]:
+        path = self.home.path / kind
+        with _told(path, "the documents can't be read"):
+            if kind == _NAMES_ONLY:
+                names = (_read(path) or b"").decode(errors="replace").splitlines()
+                return dict.fromkeys(names, (path.stat().st_mtime if names else 0.0, hashlib.sha256().digest()))
+            if kind == _USAGE:
+                return {one.stem: _dated(one) for one in [path.with_name(f"{_USAGE}.json")] if one.exists()}
+            if kind == _CONFIG:
+                return {one.name: _dated(one) for one in sorted(path.glob("*.md")) if one.is_file()}
+            return {one.stem: _dated(one) for one in sorted(path.glob("*.json")) if one.is_file()}
+
+    def _config(self, name: str) -> Path:
+        if Path(name).name != name or name.startswith("."):
+            raise JournalError(f"{self.home.path / _CONFIG}: not the name of a file: {name[:80]!r}")
+        return self.home.path / _CONFIG / name
+
+    def _keep_config(self, name: str, data: bytes) -> None:
+        path = self._config(name)
+        with _told(path, "it can't be written"):
+            make_private(path.parent)
+            draft = path.with_name(f"{name}.new-{secrets.token_hex(8)}")
+            write_new(self._disk, draft, data)
+            self._disk.rename(draft, path)
+            self._disk.sync_directory(path.parent)
+
+    def _only_here(self) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        for folder in folders_in(self.home.path / PROJECTS):
+            for one in os.scandir(folder):
+                if not is_session_id(one.name) or not one.is_dir(follow_symlinks=False):
+                    if not one.name.startswith(".") and one.name != OWNER:
+                        found[f"{one.name} of projects"] += 1
+                    continue
+                names = {inner.name for inner in os.scandir(one.path)}
+                found["sessions' checkpoints"] += CHECKPOINTS in names
+                found["sub-agents' sessions"] += len(folders_in(Path(one.path) / AGENTS)) if AGENTS in names else 0
+        for path in self.home.path.iterdir() if self.home.path.is_dir() else ():
+            if path.name not in _MOVED and not path.name.startswith((*_MADE_ANEW, ".")):
+                found[path.name] += 1
+        return +found
+
+
+# --- in a thread ------------------------------------------------------------------------------------------------------
+
+
+def _line_groups(disk: Disk, path: Path) -> Generator[Sequence[bytes], None, None]:
+    """The lines that are there now, with their ends, a few megabytes at a time; a longer one by itself."""
+    with _told(path, "the journal can't be read"):
+        fd = disk.open(path, os.O_RDONLY)
+        try:
+            at, size, parts = 0, disk.fstat(fd).st_size, list[bytes]()
+            while at < size and (step := disk.read_at(fd, min(_STEP_BYTES, size - at), at)):
+                at += len(step)
+                lines = step.split(b"\n")
+                parts.append(lines[0])
+                if len(lines) > 1:
+                    yield [b"".join(parts) + b"\n", *(line + b"\n" for line in lines[1:-1])]
+                    parts = [lines[-1]]
+            if rest := b"".join(parts):
+                yield [rest]
+        finally:
+            disk.close(fd)
+
+
+def _end_of(disk: Disk, directory: Path) -> SessionEnd | None:
+    """Where a journal ends; None where there is none. One that can't be read has no bytes, and says why when it is."""
+    try:
+        fd = disk.open(directory / JOURNAL, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return SessionEnd(directory.name, 0, b"", 0.0)
+    try:
+        about, tail, start = disk.fstat(fd), b"", 0
+        length = _TAIL_BYTES
+        while about.st_size and not start:
+            before = max(0, about.st_size - length)
+            tail = b"".join(
+                disk.read_at(fd, min(_STEP_BYTES, about.st_size - at), at)
+                for at in range(before, about.st_size, _STEP_BYTES)
+            )
+            start = tail.rfind(b"\n", 0, len(tail) - 1) + 1
+            if before == 0:
+                break
+            length *= 8
+        return SessionEnd(directory.name, about.st_size, hashlib.sha256(tail[start:]).digest(), about.st_mtime)
+    except OSError:
+        return SessionEnd(directory.name, 0, b"", 0.0)
+    finally:
+        disk.close(fd)
+
+
+def _known_from(disk: Disk, journal: Path, session: str) -> tuple[list[KnownLink], str | None]:
+    """The links that a journal says, and the session's name."""
+    links: list[KnownLink] = []
+    answers: dict[MessageId, tuple[str, ...]] = {}
+    version, name = 0, None
+    for group in _line_groups(disk, journal):
+        for line in group:
+            if not version:
+                version = decode_header(line).version
+                continue
+            records = decode_line(line, version).records
+            links += links_in(records, session, answers)
+            said = name_in(records)
+            name = name if said is None else said
+    return links, name
+
+
+def _is_held(directory: Path) -> bool:
+    holder = read_holder(directory)
+    if holder is None:
+        return False
+    if holder.host != socket.gethostname():
+        return holder.lease_until > time.time()
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
+
+def _dated(path: Path) -> tuple[float, bytes]:
+    return path.stat().st_mtime, hashlib.sha256(path.read_bytes()).digest()
+
+
+def _read(path: Path) -> bytes | None:
+    with _told(path, "it can't be read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """Failures of the disk as a `JournalError` of one line."""
+    try:
+        yield
+    except OSError as e:
+        raise JournalError(f"{path}: {e.strerror or e}: {what}") from e
