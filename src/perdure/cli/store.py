@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perdure.wiring.copies import CopiedSession, CopySums
 
 app = family(
-    "Set up the PostgreSQL database that gateways share, and move what is kept.",
+    "Set up the database that gateways share, or move what is kept.",
     "perdure store migrate postgresql://owner@db/perdure",
     "perdure store migrate postgresql://owner@db/perdure --blobs s3://bucket/perdure",
     "perdure store copy ~/.perdure postgresql://gateway@db/perdure",
@@ -119,9 +119,9 @@ def copy(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Copy everything from one store to another, such as from files to a database.
+    """Copy everything from one store to another.
 
-    FROM is only read, and may be in use: what is written meanwhile is taken by the next run, which copies only what is
+    Both may be files or a database. FROM is only read, and may be in use: what is written meanwhile is taken by the next run, which copies only what is
     missing. Each session appears in TO once all of it is there and was read back. A session of TO that isn't the
     beginning of that of FROM stays as it is. The exit code is 1 when something couldn't be copied.
     """

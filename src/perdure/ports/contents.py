@@ -14,7 +14,7 @@ from perdure.ports.home import Home, HomeBlobs
 DOCUMENT_KINDS = ("conversations", "deleted-responses", "usage", "session-memory/config")
 
 
-class SessionEnd(NamedTuple):
+class JournalEnd(NamedTuple):
     """How far a session's journal goes: how many bytes, the SHA-256 of its last line, and when that was written."""
 
     session: str
@@ -64,7 +64,7 @@ class HomeContents(Protocol):
     @property
     def home(self) -> Home: ...
 
-    def ends(self) -> AsyncIterator[SessionEnd]: ...
+    def ends(self) -> AsyncIterator[JournalEnd]: ...
 
     async def session(self, session: str) -> SessionContents: ...
 

@@ -19,7 +19,7 @@ from perdure.adapters.journal.journal import sealed_line
 from perdure.adapters.journal.reading import LINE_NUMBER
 from perdure.adapters.journal.store import copy_records
 from perdure.errors import DamagedLine, JournalError, PerdureError
-from perdure.ports.contents import DOCUMENT_KINDS, HomeContents, SessionContents, SessionEnd, SessionWriting
+from perdure.ports.contents import DOCUMENT_KINDS, HomeContents, JournalEnd, SessionContents, SessionWriting
 from perdure.ports.home import HomeBlobs, Store
 from perdure.ports.session import Receipt
 from perdure.transcript.codec import VERSION, decode_header, encode_header, unseal
@@ -37,7 +37,7 @@ Outcome = Literal["copied", "continued", "unchanged", "refused", "failed"]
 class CopiedSession:
     """What became of a session. `lines`, `bytes` and `blobs` were written; `said` is what a person has to know.
 
-    `is_damaged`: something of it can't be read, so that the copy isn't all of it.
+    `is_damaged`: something of it can't be read, so that the target can't have all of it.
     """
 
     tenant: str
@@ -142,7 +142,7 @@ class StoreCopy:
             self._on_session(copied)
 
     async def _copied(
-        self, tenant: str, end: SessionEnd, there: SessionEnd | None, source: HomeContents, target: HomeContents
+        self, tenant: str, end: JournalEnd, there: JournalEnd | None, source: HomeContents, target: HomeContents
     ) -> CopiedSession:
         """One session; what is wrong with it stops no other."""
         if there is not None and (there.size, there.last) == (end.size, end.last) and not self._verifies:
@@ -152,11 +152,11 @@ class StoreCopy:
         )
         try:
             return await one.copied()
-        except _OtherSessionError as e:
-            return CopiedSession(tenant, end.session, "refused", said=(str(e),))
         except PerdureError as e:
-            await self._check_stores()
-            return CopiedSession(tenant, end.session, "failed", said=(str(e),))
+            if not (is_refused := isinstance(e, _OtherSessionError)):
+                await self._check_stores()
+            outcome: Outcome = "refused" if is_refused else "failed"
+            return CopiedSession(tenant, end.session, outcome, said=(*one.said, str(e)), is_damaged=one.is_damaged)
 
     async def _check_stores(self) -> None:
         """Raise where a store can't be used any more: then there is no use in going on."""
@@ -222,12 +222,12 @@ class _OtherSessionError(JournalError):
 
 
 class _OneSession:
-    """The copy of one session."""
+    """The copy of one session. `said` and `is_damaged` are as `CopiedSession` has them, also when it failed."""
 
     def __init__(
         self,
         tenant: str,
-        end: SessionEnd,
+        end: JournalEnd,
         source: HomeContents,
         target: HomeContents,
         *,
@@ -238,8 +238,8 @@ class _OneSession:
         self._tenant, self._end, self._session = tenant, end, end.session
         self._source, self._target = source, target
         self._is_there, self._is_dry, self._verifies = is_there, is_dry, verifies
-        self._said: list[str] = []
-        self._is_damaged = False
+        self.said: list[str] = []
+        self.is_damaged = False
 
     async def copied(self) -> CopiedSession:
         """Copy it. Raises a `PerdureError` where that can't be done; nothing of it was kept then."""
@@ -247,8 +247,8 @@ class _OneSession:
         try:
             return await self._written(of, self._whole_lines(of))
         except DamagedLine as e:
-            self._said = [f"its journal is damaged ({e}): what can be read of it is copied"]
-            self._is_damaged = True
+            self.said = [f"its journal is damaged ({e}): what can be read of it counts"]
+            self.is_damaged = True
             return await self._written(of, self._readable_lines(str(e)))
 
     async def _written(self, of: SessionContents, groups: AsyncGenerator[Sequence[bytes], None]) -> CopiedSession:
@@ -292,11 +292,11 @@ class _OneSession:
                 if back.digest() != digest.digest():
                     raise JournalError("it reads back otherwise than it was written, so nothing of it is kept")
                 if await of.is_held():
-                    self._said.append("it is open for writing: run this again for what comes after")
+                    self.said.append("it is open for writing: run this again for what comes after")
         changed: Outcome = "continued" if self._is_there else "copied"
         outcome: Outcome = changed if lines or blobs else "unchanged"
-        said = tuple(self._said)
-        return CopiedSession(self._tenant, self._session, outcome, lines, size, blobs, said, self._is_damaged)
+        said = tuple(self.said)
+        return CopiedSession(self._tenant, self._session, outcome, lines, size, blobs, said, self.is_damaged)
 
     def _writing(self, header: bytes, kept: int) -> AbstractAsyncContextManager[SessionWriting]:
         return self._target.writing(self._session, header, kept=kept, modified=self._end.modified)
@@ -308,8 +308,8 @@ class _OneSession:
             there -= {blob for blob in there if not await _is_whole(writing.blobs, blob)}
         missing = [blob for blob in await of.blobs.ids() if blob not in there]
         wrong = await _copy_blobs(missing, of.blobs, writing.blobs)
-        self._said += wrong
-        self._is_damaged = self._is_damaged or bool(wrong)
+        self.said += wrong
+        self.is_damaged = self.is_damaged or bool(wrong)
         notes = await of.notes()
         if notes != await writing.notes():
             await writing.write_notes(notes)
@@ -342,7 +342,7 @@ class _OneSession:
             async for group in groups:
                 if not group[-1].endswith(b"\n"):
                     said = f"{len(group[-1]):,} bytes at the end of its journal are no whole line, and are left out"
-                    self._said.append(said)
+                    self.said.append(said)
                     group = group[:-1]
                 for line in group:
                     try:

@@ -60,7 +60,7 @@ from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
 from perdure.errors import DamagedLine, FileRefused, JournalError, SessionNotFound
-from perdure.ports.contents import SessionEnd
+from perdure.ports.contents import JournalEnd
 from perdure.ports.home import KnownLink
 from perdure.transcript.codec import decode_header, decode_line
 from perdure.transcript.messages import MessageId
@@ -246,7 +246,7 @@ class FileContents:
 
     # --- sessions
 
-    async def ends(self) -> AsyncIterator[SessionEnd]:
+    async def ends(self) -> AsyncIterator[JournalEnd]:
         """Where each session's journal ends."""
         directories = iter(await anyio.to_thread.run_sync(lambda: list(self.home.files.directories())))
         while group := list(islice(directories, _GROUP)):
@@ -413,14 +413,14 @@ def _line_groups(disk: Disk, path: Path) -> Generator[Sequence[bytes], None, Non
             disk.close(fd)
 
 
-def _end_of(disk: Disk, directory: Path) -> SessionEnd | None:
+def _end_of(disk: Disk, directory: Path) -> JournalEnd | None:
     """Where a journal ends; None where there is none. One that can't be read has no bytes, and says why when it is."""
     try:
         fd = disk.open(directory / JOURNAL, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError:
-        return SessionEnd(directory.name, 0, b"", 0.0)
+        return JournalEnd(directory.name, 0, b"", 0.0)
     try:
         about, tail, start = disk.fstat(fd), b"", 0
         length = _TAIL_BYTES
@@ -434,9 +434,9 @@ def _end_of(disk: Disk, directory: Path) -> SessionEnd | None:
             if before == 0:
                 break
             length *= 8
-        return SessionEnd(directory.name, about.st_size, hashlib.sha256(tail[start:]).digest(), about.st_mtime)
+        return JournalEnd(directory.name, about.st_size, hashlib.sha256(tail[start:]).digest(), about.st_mtime)
     except OSError:
-        return SessionEnd(directory.name, 0, b"", 0.0)
+        return JournalEnd(directory.name, 0, b"", 0.0)
     finally:
         disk.close(fd)
 

@@ -22,7 +22,7 @@ from perdure.adapters.postgres.journal import (
 )
 from perdure.adapters.postgres.store import PostgresHome
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionNotFound
-from perdure.ports.contents import SessionEnd
+from perdure.ports.contents import JournalEnd
 from perdure.ports.home import StoredSession
 from perdure.transcript.codec import decode_header, decode_line
 from perdure.transcript.messages import MessageId
@@ -175,12 +175,12 @@ class PostgresContents:
 
     # --- sessions
 
-    async def ends(self) -> AsyncIterator[SessionEnd]:
+    async def ends(self) -> AsyncIterator[JournalEnd]:
         """Where each session's journal ends."""
         tenant, after = await self._db.tenant(self.home.name), ""
         while tenant is not None and (rows := await self._db.ask(tenant, _ENDS, (tenant, after, _PAGE))):
             for row in rows:
-                yield SessionEnd(*row)
+                yield JournalEnd(*row)
             after = rows[-1][0]
 
     async def session(self, session: str) -> PostgresSession:
@@ -193,24 +193,17 @@ class PostgresContents:
     ) -> AsyncIterator[PostgresSessionWriting]:
         """A new session, or one that goes on."""
         await self._db.make_tenant(self.home.name)  # not within a transaction that may be rolled back
-        if not kept:
-            async with self._db.together():
-                writing = PostgresSessionWriting(self.home, await self.home.made(decode_header(header), header), ())
-                yield writing
-                await writing.publish(modified)
-            return
-        stored = await self.home.open(session)
-        try:
+        async with self._db.together():  # so that a lease, too, goes with a process that is killed
+            if kept:
+                stored = await self.home.open(session)
+            else:
+                stored = await self.home.made(decode_header(header), header)
             reading = PostgresSession(self.home, stored)
-            if (more := reading.head.size - kept) != 0:
+            if kept and (more := reading.head.size - kept) != 0:
                 raise JournalError(f"{stored.place}: was written to meanwhile ({more:+,} bytes): copy it again")
-            async with self._db.together():
-                writing = PostgresSessionWriting(self.home, stored, await reading.tail(_TAIL))
-                yield writing
-                await writing.publish(modified)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await stored.journal.close()
+            writing = PostgresSessionWriting(self.home, stored, await reading.tail(_TAIL) if kept else ())
+            yield writing
+            await writing.publish(modified)
 
     # --- beside them
 
