@@ -121,9 +121,10 @@ def copy(
 ) -> None:
     """Copy everything from one store to another.
 
-    Both may be files or a database. FROM is only read, and may be in use: what is written meanwhile is taken by the next run, which copies only what is
-    missing. Each session appears in TO once all of it is there and was read back. A session of TO that isn't the
-    beginning of that of FROM stays as it is. The exit code is 1 when something couldn't be copied.
+    Both may be files or a database. FROM is only read, and may be in use: what is written meanwhile is taken by the
+    next run, which copies only what is missing. Each session appears in TO once all of it is there and was read back.
+    A session of TO that isn't the beginning of that of FROM stays as it is. The exit code is 1 when something couldn't
+    be copied.
     """
     import anyio
 

@@ -15,6 +15,7 @@ import anyio.to_thread
 from perdure.adapters.journal.links import links_in
 from perdure.adapters.postgres.journal import (
     APPEND,
+    EnteredLinks,
     JournalRow,
     PostgresJournal,
     append_values,
@@ -124,7 +125,7 @@ class PostgresSessionWriting(PostgresSession):
 
     def __init__(self, home: PostgresHome, stored: StoredSession, tail: Sequence[bytes]) -> None:
         super().__init__(home, stored)
-        self._header = stored.header
+        self._header, self._session = stored.header, stored.id
         self._seq, self._end, self._about = self.head.seq, self.head.size, self.head.about
         self._answers: dict[MessageId, tuple[str, ...]] = {}
         for line in tail:
@@ -140,7 +141,7 @@ class PostgresSessionWriting(PostgresSession):
             owner=self.head.owner,
             lease_seconds=self._home.store.lease_seconds,
             about=about,
-            answers=self._answers,
+            entered=EnteredLinks.of(self._session, rows, self._answers),
         )  # fmt: skip
         async with self._home.store.db.connection() as connection:
             done = await (await connection.execute(APPEND, values)).fetchone()
