@@ -13,8 +13,8 @@ import anyio
 import anyio.to_thread
 
 from perdure.adapters.journal.links import links_in
+from perdure.adapters.postgres.appends import APPEND
 from perdure.adapters.postgres.journal import (
-    APPEND,
     EnteredLinks,
     JournalRow,
     PostgresJournal,
