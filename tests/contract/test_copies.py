@@ -136,9 +136,12 @@ async def beside(store: Store, home: Home) -> Any:
     return documents, blobs, await contents.key()
 
 
+@pytest.mark.parametrize("blobs", ["in the database", "in a bucket"])
 @pytest.mark.parametrize("way", ["into the database", "out of it"])
-def test_everything_arrives_as_it_is(places: Places, way: str) -> None:
+def test_everything_arrives_as_it_is(places: Places, way: str, blobs: str, request: pytest.FixtureRequest) -> None:
     """SCL-1: journals, blobs, notes, documents, the key, calibrations, work; and once more there is nothing to do."""
+    if blobs == "in a bucket":
+        places.database = request.getfixturevalue("postgres_with_bucket")[0]
 
     async def body() -> None:
         source, target = places.files(), places.postgres()

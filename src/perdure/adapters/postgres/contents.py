@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from perdure.adapters.journal.links import links_in
 from perdure.adapters.postgres.appends import APPEND
+from perdure.adapters.postgres.blobs import KEPT
 from perdure.adapters.postgres.journal import (
     EnteredLinks,
     JournalRow,
@@ -193,17 +194,19 @@ class PostgresContents:
         self, session: str, header: bytes, *, kept: int, modified: float
     ) -> AsyncIterator[PostgresSessionWriting]:
         """A new session, or one that goes on."""
-        await self._db.make_tenant(self.home.name)  # not within a transaction that may be rolled back
+        tenant, reserved = await self.home.reserved() if not kept else (0, None)  # not within what may be rolled back
         async with self._db.together():  # so that a lease, too, goes with a process that is killed
             if kept:
                 stored = await self.home.open(session)
             else:
-                stored = await self.home.made(decode_header(header), header)
+                stored = await self.home.made(decode_header(header), header, number=reserved)
             reading = PostgresSession(self.home, stored)
             if kept and (more := reading.head.size - kept) != 0:
                 raise JournalError(f"{stored.place}: was written to meanwhile ({more:+,} bytes): copy it again")
             writing = PostgresSessionWriting(self.home, stored, await reading.tail(_TAIL) if kept else ())
             yield writing
+            if not kept and reserved is not None:
+                self.home.check_kept(await self._db.ask(tenant, KEPT, (tenant, reserved)), session)
             await writing.publish(modified)
 
     # --- beside them

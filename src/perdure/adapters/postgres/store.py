@@ -185,10 +185,12 @@ class PostgresHome:
         await self.calibrations.exchange()
         return made
 
-    async def made(self, header: Header, line: bytes, *, durability: Durability = "commit") -> StoredSession:
-        """A new session whose header stands in this line, open for writing."""
+    async def made(
+        self, header: Header, line: bytes, *, durability: Durability = "commit", number: int | None = None
+    ) -> StoredSession:
+        """A new session whose header stands in this line, open for writing. `number`: one that was `reserved`."""
         tenant, owner = await self._db.make_tenant(self.name), self._db.new_owner()
-        values = _created(tenant, header, line, owner, self.store.lease_seconds)
+        values = _created(tenant, header, line, owner, self.store.lease_seconds, number=number)
         rows = await self._db.ask(tenant, f"{_CREATE} RETURNING {_HEAD}", values)
         if not rows:
             place = self._place(header.session)
@@ -241,11 +243,9 @@ class PostgresHome:
             return Receipt(len(lines), offset)
 
         await copy_records(placed, append)
-        tenant = await self._db.make_tenant(self.name)
-        owner, attempts, reserved = self._db.new_owner(), 0, None
-        if (bucket := await self.store.blobs.bucket()) is not None:  # the blobs are there before the records
-            ((reserved,),) = await self._ask(tenant, "SELECT nextval('perdure.sessions_number_seq')", None)
-            await self._ask(tenant, TO_DELETE, (tenant, reserved, _COPY_SECONDS))
+        tenant, reserved = await self.reserved()
+        owner, attempts = self._db.new_owner(), 0
+        if reserved is not None and (bucket := await self.store.blobs.bucket()) is not None:
             await bucket.copy(str(tenant), str(_number_of(source)), str(reserved))
 
         async def write() -> None:
@@ -273,15 +273,31 @@ class PostgresHome:
                     await cursor.execute(_COPY_BLOBS, (tenant, number, tenant, _number_of(source)))
                 else:
                     await cursor.execute(KEPT, (tenant, reserved))
-                    rows = await cursor.fetchall()
-                    if not rows or any(is_begun for (is_begun,) in rows):
-                        raise JournalError(f"{self._place(session)}: the blobs took too long to copy: try again")
+                    self.check_kept(await cursor.fetchall(), session)
                 if past is None:
                     await cursor.execute(_COPY_NOTES, (tenant, number, tenant, _number_of(source)))
                 await cursor.execute(LET_GO.encode(), (tenant, number, 1))
 
         with anyio.CancelScope(shield=True):
             await self._db.again(write)
+
+    async def reserved(self) -> tuple[int, int | None]:
+        """The tenant's number, and that of a session whose blobs will be in a bucket before it is there itself.
+
+        They are deleted some time later, unless the transaction that makes the session takes that back (`KEPT`). None
+        where there is no bucket: blobs are in the same transaction then.
+        """
+        tenant = await self._db.make_tenant(self.name)
+        if await self.store.blobs.bucket() is None:
+            return tenant, None
+        ((number,),) = await self._ask(tenant, "SELECT nextval('perdure.sessions_number_seq')", None)
+        await self._ask(tenant, TO_DELETE, (tenant, number, _COPY_SECONDS))
+        return tenant, number
+
+    def check_kept(self, rows: Sequence[tuple[Any, ...]], session: str) -> None:
+        """Raise unless `KEPT` was in time: the blobs may be gone otherwise."""
+        if not rows or any(is_begun for (is_begun,) in rows):
+            raise JournalError(f"{self._place(session)}: the blobs took too long to copy: try again")
 
     async def delete(self, session: str) -> None:
         """Remove the session of exactly this id with all that belongs to it. `SessionBusy` while someone writes it.
