@@ -258,7 +258,7 @@ class GatewayApp:
             await _answer(send, 404, side.error_body(404, text))
             return
         limits, now = config.limits_of(tenant.id), self.gateway.clock.now()
-        (await self.gateway.usage.of(tenant.id, now)).admit(limits, now)
+        (await self.gateway.usage.of(tenant.id, now, limits)).admit(limits, now)
         if (body := await self._arrived(side, tenant, receive, send, record)) is None:
             return
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"

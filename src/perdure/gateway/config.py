@@ -81,6 +81,11 @@ class TenantLimits(_Table, frozen=True):
             if value is not None and not value > 0:
                 raise BadSetting(f"{place}: {name} = {value}: has to be more than 0; leave it out for no limit")
 
+    @property
+    def are_daily(self) -> bool:
+        """Whether there is a quota of a day, which all gateways of a store count together."""
+        return self.tokens_per_day is not None or self.usd_per_day is not None
+
     def over(self, general: TenantLimits) -> TenantLimits:
         """These limits, with the general ones where there is none of its own."""
         own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}

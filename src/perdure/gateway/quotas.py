@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import anyio
 import msgspec
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ USAGE = "usage"  # the kind of document, and the name of the only one
 _KEPT_DAYS = 400
 _DAY_SECONDS = 86_400
 _ALONE_SECONDS = 120  # longer than a minute's requests are counted
+_FRESH_SECONDS = 5.0  # after which it is looked what other gateways counted, if that may be too much
 
 
 class DayUsage(msgspec.Struct):
@@ -52,6 +54,7 @@ class TenantUsage:
     is_saved: bool = True
     saved: dict[str, DayUsage] = field(init=False)  # what that says
     seen: float = 0.0
+    read: float = 0.0  # when what is kept was looked at last
     left: float = math.inf  # requests
     refilled: float = 0.0
 
@@ -107,20 +110,26 @@ class UsageBook:
     """What all tenants used, each in a document of its home.
 
     What a kill takes is what was used since the last `save`. Other gateways may count in the same documents: what was
-    used here is added to what they say by then, and seen by the others when they save the next time.
+    used here is added to what they say by then, and seen by the others when they save the next time, or look at it.
     """
 
     store: Store
     _known: dict[str, TenantUsage] = field(default_factory=dict)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # what is written here isn't taken for what others used
 
-    async def of(self, tenant: str, now: float) -> TenantUsage:
-        """What a tenant used, to be looked at or counted in now."""
+    async def of(self, tenant: str, now: float, limits: TenantLimits | None = None) -> TenantUsage:
+        """What a tenant used, to be looked at or counted in now; where there are quotas of a day, by others as well."""
         found = self._known.get(tenant)
         if found is None:
-            read = TenantUsage({})
+            read = TenantUsage({}, read=now)
             with suppress(JournalError):
-                read = TenantUsage(*await self._read(tenant))
+                read = TenantUsage(*await self._read(tenant), read=now)
             found = self._known.setdefault(tenant, read)
+        elif limits is not None and limits.are_daily and now - found.read > _FRESH_SECONDS:
+            found.read = now
+            with suppress(JournalError):
+                async with self._turn:
+                    found.go_on_from(*await self._read(tenant))
         found.seen = now
         return found
 
@@ -134,7 +143,9 @@ class UsageBook:
                 for day in sorted(used.days)[:-_KEPT_DAYS]:
                     del used.days[day]
                 try:
-                    await self._write(tenant, used)
+                    async with self._turn:
+                        await self._write(tenant, used)
+                    used.read = now
                 except JournalError as e:
                     used.is_saved = False
                     _LOG.info("the usage of %s can't be saved: %s", tenant, type(e.__cause__ or e).__name__)
