@@ -293,10 +293,8 @@ class Row:
 
 
 def cpu_seconds(pid: int | None) -> float:
-    if pid is None:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of a process by the kernel's own clock of it: /proc counts in steps of ten requests of a proxy."""
+    return 0.0 if pid is None else time.clock_gettime((~pid << 3) | 2)
 
 
 async def measure(rows: list[Row], kilobytes: int, rounds: int) -> None:
