@@ -52,6 +52,15 @@ async def test_names_are_taken_out_and_forgotten_together(tmp_path: Path) -> Non
     await names.delete("r1")
     await names.delete("r7")
     assert await names.get("r1") is None and await names.get("r2") is not None
+    other = FileHome(tmp_path).documents("deleted-responses")
+    for name in (
+        "r3",
+        "r4",
+    ):  # what another process wrote is seen at once, though the file is read only when it changed
+        assert await names.among({"r1", "r2", name}) == {"r2"}
+        await other.put(name, b"", instead_of=None)
+        assert await names.among({"r1", "r2", name}) == {"r2", name}
+        await other.delete(name)
     assert await names.forget(1.0) == 0
     os.utime(tmp_path / "deleted-responses", (0, 0))
     assert await names.forget(1.0) == 1 and await names.get("r2") is None

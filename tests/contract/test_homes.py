@@ -648,6 +648,8 @@ def test_documents_are_replaced_only_by_who_knows_their_version(place: Place) ->
         assert await documents.get("one") is None
         again = await documents.put("one", b"3", instead_of=None)
         assert again not in (None, first, second)
+        assert await documents.among({"one", "two"}) == {"one"} and await documents.among(set()) == set()
+        assert await home.documents("others").among({"one"}) == set()
         assert await documents.forget(found.modified - 60) == 0 and await documents.get("one") is not None
         assert await documents.forget(found.modified + 60) == 1 and await documents.get("one") is None
 

@@ -531,13 +531,9 @@ class TenantSessions:
 
     async def _items_in(self, session: str) -> dict[str, bytes]:
         """All items of the answers in a session's journal that weren't deleted."""
-        found: dict[str, bytes] = {}
-        for record in await self._records(session):
-            if isinstance(record, Message) and record.model is not None:
-                items = named_items(record)
-                if items and not (record.response_id and await self.is_deleted(record.response_id)):
-                    found |= items
-        return found
+        said = [one for one in await self._records(session) if isinstance(one, Message) and one.model is not None]
+        deleted = await self._deleted.among({one.response_id for one in said if one.response_id})
+        return {name: item for one in said if one.response_id not in deleted for name, item in named_items(one).items()}
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
 

@@ -96,10 +96,13 @@ class Documents(Protocol):
     """Small texts by name, of one kind: conversations, usage, what was deleted. Failures are `JournalError`.
 
     `put` replaces one only while it is still at `instead_of` (None: there is none yet), and gives its new version; None
-    when somebody else was faster. `forget` deletes those that nobody changed since a time.
+    when somebody else was faster. `among` says which of some names there are, in one question to the store. `forget`
+    deletes those that nobody changed since a time.
     """
 
     async def get(self, name: str) -> KeptDocument | None: ...
+
+    async def among(self, names: Collection[str]) -> set[str]: ...
 
     async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None: ...
 

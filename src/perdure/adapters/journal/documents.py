@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,14 @@ class FileDocuments:
         """The document of this name; None where there is none."""
         return await self._aside(name, self._read)
 
+    async def among(self, names: Collection[str]) -> set[str]:
+        """Which of these names there are documents of."""
+        paths = {name: self._path(name) for name in names}
+        try:
+            return await anyio.to_thread.run_sync(lambda: {name for name, path in paths.items() if path.exists()})
+        except OSError as e:
+            raise JournalError(f"{self.folder}: {e.strerror or e}: documents can't be looked for") from e
+
     async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None:
         """Keep it, durably, in the place of that version: its new one, or None where another one is there by now."""
         return await self._aside(name, partial(self._write, data=data, instead_of=instead_of))
@@ -49,13 +57,16 @@ class FileDocuments:
         return await anyio.to_thread.run_sync(self._forget, before)
 
     async def _aside(self, name: str, work: Callable[[Path], T]) -> T:
-        if not _NAME.fullmatch(name):
-            raise JournalError(f"not the name of a document (letters, digits, - and _, up to 128): {name[:150]!r}")
-        path = self.folder / f"{name}.json"
+        path = self._path(name)
         try:
             return await anyio.to_thread.run_sync(work, path)
         except OSError as e:
             raise JournalError(f"{path}: {e.strerror or e}: the document can't be read or kept") from e
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise JournalError(f"not the name of a document (letters, digits, - and _, up to 128): {name[:150]!r}")
+        return self.folder / f"{name}.json"
 
     # --- in a thread
 
@@ -90,16 +101,24 @@ class FileDocuments:
         return gone
 
 
-@dataclass(frozen=True, slots=True)
 class FileNames:
-    """Documents that say nothing but their names, each a line of one file; all are as old as the last of them."""
+    """Documents that say nothing but their names, each a line of one file; all are as old as the last of them.
 
-    path: Path
-    disk: Disk = DISK
+    What was read of the file is kept for as long as the file is the same.
+    """
+
+    def __init__(self, path: Path, disk: Disk = DISK) -> None:
+        self.path, self.disk = path, disk
+        self._known: tuple[tuple[int, ...], dict[str, float]] = (), {}  # which file that was, and what it says
 
     async def get(self, name: str) -> KeptDocument | None:
         """The document of this name; None where there is none."""
-        return await self._aside(partial(self._read, name))
+        modified = (await self._aside(self._names)).get(name)
+        return None if modified is None else KeptDocument(b"", _KNOWN, modified)
+
+    async def among(self, names: Collection[str]) -> set[str]:
+        """Which of these names are known."""
+        return (await self._aside(self._names)).keys() & names
 
     async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None:
         """Remember the name, durably; None where it isn't as new, or as known, as was said."""
@@ -125,14 +144,14 @@ class FileNames:
 
     def _names(self) -> dict[str, float]:
         try:
-            modified = self.path.stat().st_mtime
-            return dict.fromkeys(self.path.read_text(errors="replace").splitlines(), modified)
+            with self.path.open(errors="replace") as file:
+                now = os.fstat(file.fileno())
+                is_of = now.st_ino, now.st_size, now.st_mtime_ns
+                if self._known[0] != is_of:
+                    self._known = is_of, dict.fromkeys(file.read().splitlines(), now.st_mtime)
         except FileNotFoundError:
-            return {}
-
-    def _read(self, name: str) -> KeptDocument | None:
-        modified = self._names().get(name)
-        return None if modified is None else KeptDocument(b"", _KNOWN, modified)
+            self._known = (), {}
+        return self._known[1]
 
     def _add(self, name: str, instead_of: str | None) -> str | None:
         make_private(self.path.parent)

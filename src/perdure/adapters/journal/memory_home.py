@@ -186,6 +186,10 @@ class MemoryDocuments:
         """What the port says."""
         return self._kept.get(name)
 
+    async def among(self, names: Collection[str]) -> set[str]:
+        """What the port says."""
+        return self._kept.keys() & names
+
     async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None:
         """What the port says."""
         there = self._kept.get(name)

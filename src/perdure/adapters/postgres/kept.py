@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,6 +107,12 @@ class PostgresDocuments:
             (tenant, self.kind, name),
         )
         return KeptDocument(*rows[0]) if rows else None
+
+    async def among(self, names: Collection[str]) -> set[str]:
+        if not names or (tenant := await self.db.tenant(self.tenant)) is None:
+            return set()
+        statement = "SELECT name FROM perdure.documents WHERE tenant = %s AND kind = %s AND name = ANY (%s::text[])"
+        return {row[0] for row in await self.db.ask(tenant, statement, (tenant, self.kind, list(names)))}
 
     async def put(self, name: str, data: bytes, *, instead_of: str | None) -> str | None:
         tenant = await self.db.make_tenant(self.tenant)
