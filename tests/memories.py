@@ -60,7 +60,7 @@ class Desk:
 async def desk(mode: Any = "auto", *, rights: dict[str, Any] | None = None, settings: Settings | None = None) -> Desk:
     sink = ListSink()
     session = await memory_session(parts=SessionOptions(settings=settings or Settings(), sink=sink))
-    stores = {at: StoredMemories(InMemoryFolder().opened) for at in rights or {"/memories": "write"}}
+    stores = {at: StoredMemories(InMemoryFolder()) for at in rights or {"/memories": "write"}}
     serve(
         session,
         memories=MemoryAccess(

@@ -1,16 +1,28 @@
-"""What every store of memories does, over files and held in the process (MEM-8 to MEM-10, REL-7)."""
+"""What every store of memories does: files, held in the process, in a database (MEM-8 to MEM-11, REL-7, SCL-4)."""
 
 from __future__ import annotations
 
+import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from perdure.adapters.memory.directory import file_memories
-from perdure.adapters.memory.store import MOST_FILE_BYTES, InMemoryFolder, StoredMemories
+from perdure.adapters.memory.store import (
+    MOST_FILE_BYTES,
+    InMemoryFolder,
+    OpenedFolder,
+    StoredFolder,
+    StoredMemories,
+)
+from perdure.adapters.postgres.database import Database
+from perdure.adapters.postgres.memories import PostgresFolder
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, MemoryChanged, MemoryRefused, NameRefused, NameTaken
 from perdure.memory.changes import (
     Change,
@@ -28,16 +40,46 @@ from perdure.ports.memory import MemoryStore
 
 pytestmark = pytest.mark.contract
 
-KINDS: dict[str, Callable[[Path], StoredMemories]] = {
-    "held": lambda _: StoredMemories(InMemoryFolder().opened),
-    "files": lambda path: file_memories(path / "m" / "memory"),
-}
+KINDS = ("files", "held", "postgres")
 BASE = "# Notes\n- one\n- two\n"
 
 
-@pytest.fixture(params=sorted(KINDS))
+@dataclass(frozen=True)
+class EachTime:
+    """A directory in a database that is opened for each thing anew, as by as many processes."""
+
+    url: str
+    tenant: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    async def run(self, do: Callable[[OpenedFolder], Any], *, create: bool) -> Any:
+        async with self._opened() as folder:
+            return await folder.run(do, create=create)
+
+    async def is_there(self) -> bool:
+        async with self._opened() as folder:
+            return await folder.is_there()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        async with self._opened() as folder, folder.alone():
+            yield
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[StoredFolder]:
+        db = Database(self.url)
+        try:
+            yield PostgresFolder(db, self.tenant, "/projects/p/memory")
+        finally:
+            await db.close()
+
+
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> StoredMemories:
-    return KINDS[request.param](tmp_path)
+    if request.param == "files":
+        return file_memories(tmp_path / "m" / "memory")
+    if request.param == "held":
+        return StoredMemories(InMemoryFolder())
+    return StoredMemories(EachTime(request.getfixturevalue("postgres")))
 
 
 def by(origin: str = "user", at: float = 1.0, message: str = "m1") -> Stamp:
@@ -370,7 +412,7 @@ def test_a_batch_is_made_and_taken_back_as_one(store: StoredMemories) -> None:
 
 def test_a_plan_that_nobody_can_read_closes_nothing(tmp_path: Path) -> None:
     """REL-7: a damaged plan is set aside."""
-    store = KINDS["files"](tmp_path)
+    store = file_memories(tmp_path / "m" / "memory")
     save(store, "a.md", BASE)
     plan = tmp_path / "m/memory/.perdure/batch.json"
     plan.write_bytes(b"{ no plan")

@@ -19,6 +19,7 @@ from perdure.adapters.postgres import deletion, schema
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.errors import JournalError, JournalLost, NewerFormat
+from perdure.memory.changes import SaveMemory, Stamp
 from perdure.ports.home import KnownLink
 from perdure.testing.postgres import PostgresServer
 from perdure.transcript.codec import encode_line
@@ -364,7 +365,8 @@ def test_a_damaged_blob_is_said_and_put_right_by_the_next_put(postgres: str, pos
 # --- tenants ----------------------------------------------------------------------------------------------------------
 
 TABLES = (*deletion.TABLES, "blob_deletions")  # those with a tenant
-FILLED = ("sessions", "records", "blobs", "notes", "documents", "keys")  # by the next test
+FILLED = ("sessions", "records", "blobs", "notes", "documents", "keys", "memory_files", "memory_folders")
+BY = Stamp(origin="user", at=1.0)
 
 
 def test_the_role_that_serves_sees_one_tenant_s_rows_only(postgres: str, postgres_server: PostgresServer) -> None:
@@ -378,6 +380,7 @@ def test_the_role_that_serves_sees_one_tenant_s_rows_only(postgres: str, postgre
         await made.notes.write(b"n", instead_of=None)
         await home.documents("d").put("n", b"x", instead_of=None)
         await home.secret_key()
+        await home.memories("/memory").store.write(SaveMemory(name="a.md", text="x"), BY, mode="auto")
         await made.journal.close()
         mine = await home.store.db.tenant(home.name)
         other = await home.store.db.make_tenant(new_name())
@@ -833,6 +836,7 @@ async def kept(home: PostgresHome) -> dict[str, Any]:
         "link": link,
         "found": [hit.message for hit in found.hits],
         "key": len(await home.secret_key()),
+        "memories": [one.name for one in (await home.memories("/memory").store.listing()).files],
     }
 
 
@@ -845,6 +849,7 @@ KEPT = {
     "link": ("s1", 2),
     "found": ["b"],
     "key": 32,
+    "memories": ["deploy.md"],
 }
 
 
@@ -860,6 +865,8 @@ async def filled(url: str) -> None:
     await home.secret_key()
     await home.archive().search("quagga")
     await store.work.want("acme", "s1", "notes", 3)
+    remembered = SaveMemory(name="deploy.md", text="Anna deploys.")
+    await home.memories("/memory").store.write(remembered, BY, mode="auto")
     await made.journal.close()
     await store.close()
 
@@ -880,13 +887,15 @@ def test_a_database_of_each_version_is_brought_to_the_newest(
     dump: Path, empty: str, postgres_server: PostgresServer
 ) -> None:
     """SCL-1: with all that it kept, and may be written to afterwards."""
-    postgres_server.execute(dump.read_text(), url=as_superuser(empty))
+    text = dump.read_text()
+    postgres_server.execute(text, url=as_superuser(empty))
     anyio.run(schema.migrate, empty)
 
     async def main() -> None:
         store = PostgresStore(empty)
         home = store.home("acme")
-        assert await kept(home) == KEPT
+        expected = KEPT if "perdure.memory_files" in text else {**KEPT, "memories": []}
+        assert await kept(home) == expected
         [claim] = await store.work.claim("w", limit=5, seconds=5.0)
         assert (claim.tenant, claim.session, claim.kind, claim.want) == ("acme", "s1", "notes", 3)
         opened = await home.open("s1")

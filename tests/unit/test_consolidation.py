@@ -217,7 +217,7 @@ def test_what_derives_from_outside_waits(tmp_path: Path) -> None:
     """MEM-10: a merge is as trusted as the least of its sources, and isn't made unseen."""
 
     async def go() -> None:
-        store = StoredMemories(InMemoryFolder().opened)
+        store = StoredMemories(InMemoryFolder())
         body = memory("pnpm", "Use pnpm instead of npm in this project.")
         await store.write(SaveMemory(name="a.md", text=body), USER, mode="auto")
         await store.write(

@@ -22,7 +22,7 @@ from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.memory.instructions import places_of
-from perdure.adapters.sinks import About, TeeSink, sinks_of
+from perdure.adapters.sinks import About, NullSink, TeeSink, sinks_of
 from perdure.context.models import model_spec
 from perdure.engine.session import Services, run_aside
 from perdure.errors import BadSetting, JournalError, ModelDown, PerdureError
@@ -49,7 +49,7 @@ from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
 from perdure.transcript.history import DigestLimits
 from perdure.wiring import SessionOptions as Parts
-from perdure.wiring import connect_models, project_memories
+from perdure.wiring import connect_models, memories_of
 
 if TYPE_CHECKING:
     from perdure.adapters.otlp import OtlpExport
@@ -307,7 +307,8 @@ class Gateway:
                 is_trusted = folder_trust(home, folder, listed=settings.trusted_folders).is_trusted
                 places = places_of(settings, self._environ, cwd=folder, home=home, is_trusted=is_trusted)
             if folder is not None and settings.memory:
-                memories = project_memories(home, folder, settings)
+                # The operator's, not a tenant's, and only to be read: whoever may use the route gets them.
+                memories = memories_of(self.store.home(), folder, settings, NullSink()).own_search
             found = self.active.projects[name] = ProjectContext(places, memories)
         return found
 

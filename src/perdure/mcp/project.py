@@ -64,7 +64,7 @@ from perdure.recall.originals import PREFIX_CHARS, Original
 from perdure.recall.queries import LIMIT_CHARS, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
 from perdure.text.cleaning import controls_removed
 from perdure.text.frontmatter import front_matter
-from perdure.wiring import open_memories
+from perdure.wiring import memories_of
 
 _SESSIONS_READ = 8  # of those that hold an id, to find what it names
 _ALSO = 5
@@ -92,7 +92,7 @@ class ServedProject:
         self._word: Origin = "assistant" if saves_at_once else "tool"
         self._archive = StoreArchive(config.home, None if is_everywhere else folder)
         sinks = sinks_of(config.settings.events, about=lambda: {"door": "mcp"}, now=now)
-        opened = open_memories(config.home, folder, config.settings, TeeSink(*sinks))
+        opened = memories_of(config.home, folder, config.settings, TeeSink(*sinks))
         self._memories = opened.access if config.settings.memory else MemoryAccess(())
         self._search = opened.search
         self.resources = ProjectResources(self._memories, self._archive)

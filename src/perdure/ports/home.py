@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from perdure.ports.session import Archive, Blobs, Calibrations, Journal, LoadedJournal, NotesFile, PlacedRecord
 
 if TYPE_CHECKING:
+    from perdure.memory.places import MemoryRoots
+    from perdure.ports.memory import MemorySearch, MemoryStore
     from perdure.transcript.messages import BlobId
     from perdure.transcript.records import Header
 
@@ -145,6 +147,13 @@ class Links(Protocol):
     async def close(self) -> None: ...
 
 
+class KeptMemories(NamedTuple):
+    """A directory of memories of a home: what changes it, and what searches it."""
+
+    store: MemoryStore
+    search: MemorySearch
+
+
 class Home(Protocol):
     """All that one person, or one tenant, keeps.
 
@@ -158,6 +167,10 @@ class Home(Protocol):
     and not since another (`before`); at most `limit`, and those `behind` one that was listed, for a list in pages.
 
     `archive` searches the sessions of a project, None for all. `blobs` are those of no session.
+
+    Memories: `memory_roots` says what the places of memories follow from, for a project; of one on another machine
+    (`is_remote`) the path is only a name, and no disk is looked at because of it. `memories` gives the directory at
+    such a place, which is made by the first change.
     """
 
     @property
@@ -211,6 +224,10 @@ class Home(Protocol):
     def calibrations(self) -> Calibrations: ...
 
     def documents(self, kind: str) -> Documents: ...
+
+    def memory_roots(self, project: str, *, directory: str | None = None, is_remote: bool = False) -> MemoryRoots: ...
+
+    def memories(self, place: str, *, durability: Durability = "commit") -> KeptMemories: ...
 
     async def secret_key(self) -> bytes: ...
 

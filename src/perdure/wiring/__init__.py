@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from perdure.wiring.parts import connect_models as connect_models
     from perdure.wiring.parts import connected as connected
     from perdure.wiring.parts import memory_session as memory_session
+    from perdure.wiring.remembering import memories_of as memories_of
     from perdure.wiring.sessions import create_session as create_session
     from perdure.wiring.sessions import fork_session as fork_session
-    from perdure.wiring.sessions import open_memories as open_memories
     from perdure.wiring.sessions import open_session as open_session
     from perdure.wiring.sessions import with_notes as with_notes
 
@@ -34,8 +34,8 @@ _WIRED = {
     "file_checkpoints": "agents",
     "fork_session": "sessions",
     "guarded_memory": "memories",
+    "memories_of": "remembering",
     "memory_session": "parts",
-    "open_memories": "sessions",
     "open_session": "sessions",
     "project_memories": "memories",
     "with_notes": "sessions",

@@ -29,7 +29,8 @@ from perdure.ports.home import Home, StoredSession
 from perdure.ports.machine import FileCall, FileDifference, FileRewind
 from perdure.ports.session import Journal, Model
 from perdure.wiring.parts import SessionOptions, background, memory_session, sink_for
-from perdure.wiring.sessions import home_at, offered_session, session_of, subagent_session, trusts
+from perdure.wiring.remembering import home_at, trusts
+from perdure.wiring.sessions import offered_session, session_of, subagent_session
 
 if TYPE_CHECKING:
     from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,37 +17,26 @@ import anyio.to_thread
 from perdure.adapters.config import home_of
 from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.store import SessionFiles, id_for, open_subagent
-from perdure.adapters.machine.repositories import git_root, memory_roots
-from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
-from perdure.adapters.memory.directory import (
-    FileMemories,
-    JoinedMemories,
-    are_any_there,
-    cache_of,
-)
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.engine.background import RetentionKeeper, VerificationKeeper
 from perdure.engine.compact import from_notes
-from perdure.engine.consolidate import ConsolidationKeeper
-from perdure.engine.extraction import ExtractionKeeper
 from perdure.engine.instructions import with_instructions
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
-from perdure.engine.remember import MemoryAccess, UserMemoryRequests, memory_access
+from perdure.engine.remember import UserMemoryRequests
 from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.errors import JournalError
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
-from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, name_for_people
-from perdure.memory.scope import MAIN_AGENT, Work
+from perdure.memory.places import MAIN_RIGHTS, MemoryRights, name_for_people
+from perdure.memory.scope import MAIN_AGENT
 from perdure.ports.home import Home, StoredSession
-from perdure.ports.session import Archive, NotesFile, Sink
-from perdure.settings import Settings
+from perdure.ports.session import Archive, NotesFile
 from perdure.transcript.records import Repaired, Titled
-from perdure.wiring.memories import guarded_memory
 from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
+from perdure.wiring.remembering import home_at, opened_to, remembering, trusts, with_upkeep, work_in
 
 _TITLE_CHARS = 200
 
@@ -73,11 +62,6 @@ async def create_session(
         durability=parts.settings.durability,
     )
     return await session_of(stored, parts, home=kept_in)
-
-
-def home_at(home: Path | Home) -> Home:
-    """A home as the port has it, of a folder as well."""
-    return FileHome(home) if isinstance(home, Path) else home
 
 
 async def open_session(
@@ -176,24 +160,26 @@ async def session_of(
 ) -> LiveSession:
     """A session of its own, with its notes and memories; one that is only read has no memories.
 
-    `home` is where it is kept; files know theirs, as a path may lead to another one, or out of any. Memories and what
-    is done for a folder of sessions are there on files alone.
+    `home` is where it is kept; files know theirs, as a path may lead to another one, or out of any. What is done for a
+    folder of sessions is done on files alone.
     """
     project, files = stored.header.project, stored if isinstance(stored, SessionFiles) else None
+    remembers_in = home if files is None else FileHome(files.home or home_of(os.environ))
 
     def services(session: LiveSession) -> Services:
-        given, search = _services_of(session, stored, parts), None
+        given, opened = _services_of(session, stored, parts), None
         if read_only:
             return with_notes(session, given, stored.notes)
         if parts.settings.memory and parts.memories is not None:
-            given = with_memory(session, given, parts.memories, work=_work(project))
-        elif parts.settings.memory and files is not None:
-            given, search = _remembering(session, given, parts, files.home or home_of(os.environ), project)
+            given = with_memory(session, given, parts.memories, work=work_in(project))
+        elif parts.settings.memory and remembers_in is not None and not parts.is_remote:
+            opened = opened_to(MAIN_RIGHTS, session, parts, remembers_in, project)
+            given = remembering(session, given, opened, work_in(project))
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
         if files is not None:
             given = _with_care(session, given, files, parts)
         given = with_notes(session, given, stored.notes)
-        return given if search is None else _with_upkeep(session, given, search)
+        return given if opened is None else with_upkeep(session, given, opened)
 
     return await _opened(stored, parts, services, home=home, whole=whole, read_only=read_only)
 
@@ -237,8 +223,9 @@ async def subagent_session(
         given = replace(_services_of(session, files, parts), agent=name, parent=parent.id)
         if not parts.settings.memory or rights is None:
             return given
-        home, project = parent.home or home_of(os.environ), parent.journal.header.project
-        return _remembering(session, given, parts, home, project, rights=rights, origin=origin)[0]
+        home, project = FileHome(parent.home or home_of(os.environ)), parent.journal.header.project
+        opened = opened_to(rights, session, parts, home, project)
+        return remembering(session, given, opened, work_in(project, rights.agent or MAIN_AGENT), origin=origin)
 
     return await _opened(files, parts, services, payer=parent)
 
@@ -302,89 +289,6 @@ def _services_of(session: LiveSession, stored: StoredSession, parts: SessionOpti
         is_trusted = trusts(parts, home, cwd)
         places = places_of(parts.settings, os.environ, cwd=cwd, home=home, is_trusted=is_trusted)
     return with_instructions(session, given, DiskInstructions(places))
-
-
-def _remembering(
-    session: LiveSession,
-    given: Services,
-    parts: SessionOptions,
-    home: Path,
-    project: str | None,
-    *,
-    rights: MemoryRights = MAIN_RIGHTS,
-    origin: Origin | None = None,
-) -> tuple[Services, FileMemories | None]:
-    """The services with the memories of a project, and as far as `rights` go with those of others (MEM-1, MEM-13).
-
-    Beside them those of the project; None when they aren't open to the session.
-    """
-    if not trusts(parts, home, project):  # memories in the project's folder came with it
-        rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
-    opened = open_memories(home, Path(project or "."), parts.settings, session, rights)
-    given = replace(given, memories=replace(opened.access, inherited=origin))
-    any_there = partial(are_any_there, opened.paths)
-    work = _work(project, rights.agent or MAIN_AGENT)
-    return with_memory(session, given, opened.search, any_there, work), opened.own
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedMemories:
-    """The memories that may be used in a project: how they are read and changed, and how they are searched.
-
-    `own` are the project's alone; None where they aren't open. `paths` are all their directories.
-    """
-
-    access: MemoryAccess
-    search: FileMemories | JoinedMemories | None
-    own: FileMemories | None
-    paths: tuple[str, ...]
-
-
-def open_memories(
-    home: Path, project: Path, settings: Settings, sink: Sink, rights: MemoryRights = MAIN_RIGHTS
-) -> OpenedMemories:
-    """The memories of a project and of its user, as far as `rights` go; `sink` is told of every change (MEM-1)."""
-    open_to = allowed_directories(memory_roots(home, project, directory=settings.memory_directory), rights)
-    access = memory_access(
-        open_to,
-        rights,
-        lambda one: guarded_memory(Path(one.path), settings, sink),
-    )
-    path = next((Path(one.path) for one in open_to if one.what == "project"), None)
-    own = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
-    user = next((Path(one.path) for one in open_to if one.what == "user"), None)
-    search: FileMemories | JoinedMemories | None = own
-    if own is not None and user is not None:
-        search = JoinedMemories(own, {"user": FileMemories(user, cache=cache_of(home, user))})
-    return OpenedMemories(access, search, own, tuple(one.path for one in open_to))
-
-
-def _work(project: str | None, agent: str = MAIN_AGENT) -> Work:
-    """Whose work a session is, and where: the globs of scopes are relative to the work tree around its folder."""
-    cwd = Path(os.path.abspath(project or "."))
-    root = str(git_root(cwd) or cwd)
-    return Work(agent, str(cwd), tuple(dict.fromkeys((root, os.path.realpath(root)))))
-
-
-def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) -> Services:
-    """The services with keepers of the memories; none where agents may not write them (MEM-6, MEM-11)."""
-    settings, path = session.settings, Path(memories.where)
-    if settings.memory_mode in ("off", "read-only"):
-        return given
-    memory = guarded_memory(path, settings, session)
-    keepers = list(given.keepers)
-    if settings.memory_extract:
-        keepers.append(ExtractionKeeper(session, memory, memories))
-    if settings.memory_consolidate and os.path.isdir(path):  # one that this session makes is put in order by later ones
-        keepers.append(ConsolidationKeeper(session, memory))
-    return replace(given, keepers=tuple(keepers))
-
-
-def trusts(parts: SessionOptions, home: Path, project: str | Path | None) -> bool:
-    """Whether the folder of a project is trusted (SEC-8): as the host says, else as the user said earlier."""
-    if parts.is_trusted is not None:
-        return parts.is_trusted
-    return folder_trust(home, Path(project or "."), listed=parts.settings.trusted_folders).is_trusted
 
 
 def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Services:

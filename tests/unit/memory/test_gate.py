@@ -84,7 +84,7 @@ def test_what_stood_there_before_is_no_reason_to_refuse() -> None:
 
 def test_the_gate_stands_before_the_store() -> None:
     """MEM-8, OBS-1: written, proposed or refused, each with an event that tells rules and counts only."""
-    sink, store = ListSink(), StoredMemories(InMemoryFolder().opened)
+    sink, store = ListSink(), StoredMemories(InMemoryFolder())
     memory = GuardedMemory(store, sink, "auto")
 
     async def go() -> None:

@@ -16,7 +16,7 @@ import anyio.to_thread
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
-from perdure.adapters.journal.projects import folders_in
+from perdure.adapters.journal.projects import PROJECTS, folder_of_name, folders_in
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.store import (
     BLOBS,
@@ -39,7 +39,8 @@ if TYPE_CHECKING:  # what only some homes are asked for (LIB-6)
     from perdure.adapters.journal.links import FileLinks
     from perdure.adapters.journal.search import StoreArchive
     from perdure.adapters.work import SqliteWorkQueue
-    from perdure.ports.home import Durability, OnDeleted, SessionInfo
+    from perdure.memory.places import MemoryRoots
+    from perdure.ports.home import Durability, KeptMemories, OnDeleted, SessionInfo
 
 _NAMES_ONLY = "deleted-responses"
 _USAGE = "usage"
@@ -158,6 +159,32 @@ class FileHome:
         if kind == _USAGE:
             return FileDocuments(self.path, f"{kind}.json", self._disk)
         return FileDocuments(self.path / kind, disk=self._disk)
+
+    def memory_roots(self, project: str, *, directory: str | None = None, is_remote: bool = False) -> MemoryRoots:
+        """What the places of a project's memories follow from: its repository, unless it is on another machine."""
+        from perdure.adapters.machine.repositories import memory_roots
+        from perdure.memory.places import MEMORY, MemoryRoots
+
+        if not is_remote:
+            return memory_roots(self.path, Path(project), directory=directory)
+        home, root = self.path.absolute(), self.path.absolute() / PROJECTS / folder_of_name(project)
+        return MemoryRoots(
+            home=home.as_posix(),
+            kept=(root / MEMORY).as_posix(),
+            root=root.as_posix(),
+            user_home=Path.home().as_posix(),
+            directory=directory,
+        )
+
+    def memories(self, place: str, *, durability: Durability = "commit") -> KeptMemories:
+        """The directory at a path. Its index stands in this home."""
+        from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
+        from perdure.ports.home import KeptMemories
+        from perdure.settings import Settings
+
+        path = Path(place)
+        store = file_memories(path, Settings(durability=durability))
+        return KeptMemories(store, FileMemories(path, cache=cache_of(self.path, path)))
 
     async def secret_key(self) -> bytes:
         """The home's key, made on the first use; empty where it can't be had."""

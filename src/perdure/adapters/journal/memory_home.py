@@ -25,9 +25,13 @@ from perdure.adapters.journal.store import (
     new_header,
     real_project,
 )
+from perdure.adapters.machine.repositories import memory_roots_in_rows
+from perdure.adapters.memory.catalogue import FolderMemories
+from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.work import SqliteWorkQueue
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
-from perdure.ports.home import Durability, KeptDocument, KnownLink, OnDeleted, SessionInfo, StoredSession
+from perdure.memory.places import MemoryRoots
+from perdure.ports.home import Durability, KeptDocument, KeptMemories, KnownLink, OnDeleted, SessionInfo, StoredSession
 from perdure.ports.session import Blobs, LoadedJournal, PlacedRecord, Receipt, SearchResults
 from perdure.recall.queries import terms_of
 from perdure.transcript.codec import VERSION, encode_header, encode_line
@@ -316,13 +320,15 @@ class MemoryHome:
         self.calibrations = MemoryCalibrations()
         self._sessions: dict[str, KeptSession] = {}
         self._documents: dict[str, MemoryDocuments] = {}
+        self._memories: dict[str, tuple[InMemoryFolder, KeptMemories]] = {}
         self._key = b""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is kept."""
         documents = all(one.is_empty for one in self._documents.values())
-        return documents and self.blobs.is_empty and not (self._sessions or self._key)
+        memories = all(folder.is_empty for folder, _ in self._memories.values())
+        return documents and memories and self.blobs.is_empty and not (self._sessions or self._key)
 
     async def create(
         self,
@@ -420,6 +426,17 @@ class MemoryHome:
     def documents(self, kind: str) -> MemoryDocuments:
         """Those of a kind."""
         return self._documents.setdefault(kind, MemoryDocuments(self.clock))
+
+    def memory_roots(self, project: str, *, directory: str | None = None, is_remote: bool = False) -> MemoryRoots:
+        """What the places of a project's memories follow from."""
+        return memory_roots_in_rows(project, directory=directory, is_remote=is_remote)
+
+    def memories(self, place: str, *, durability: Durability = "commit") -> KeptMemories:
+        """The directory at a place."""
+        if place not in self._memories:
+            folder = InMemoryFolder(clock=self.clock)
+            self._memories[place] = folder, KeptMemories(StoredMemories(folder), FolderMemories(folder))
+        return self._memories[place][1]
 
     async def secret_key(self) -> bytes:
         """The home's key, made on the first use."""

@@ -32,8 +32,12 @@ def folder_name(project: str | Path) -> str:
 
     What was dashed has no underline, so that no path gives a name of before that is the folder of another.
     """
-    path = _spelled(os.path.realpath(project))
-    return f"{_dashed(path)[:_NAME_CHARS]}_{_digest(path)[:_DIGEST_CHARS]}"
+    return folder_of_name(_spelled(os.path.realpath(project)))
+
+
+def folder_of_name(project: str) -> str:
+    """The name of the folder of a project that is known by a name; no disk is looked at."""
+    return f"{_dashed(project)[:_NAME_CHARS]}_{_digest(project)[:_DIGEST_CHARS]}"
 
 
 def is_of_another(project: str | Path, recorded: str | None, name_of: Callable[[str], str]) -> bool:

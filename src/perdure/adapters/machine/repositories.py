@@ -315,6 +315,14 @@ def project_root(cwd: Path) -> Path:
     return real if root is None else main_work_tree(root) or root
 
 
+def memory_roots_in_rows(project: str, *, directory: str | None = None, is_remote: bool = False) -> MemoryRoots:
+    """What the places of memories follow from in a home that is no folder: there a project is its path, as a name."""
+    root = f"/projects{project if is_remote else project_root(Path(project)).as_posix()}"
+    return MemoryRoots(
+        home="", kept=f"{root}/{MEMORY}", root=root, user_home=Path.home().as_posix(), directory=directory
+    )
+
+
 def memory_roots(home: Path, cwd: Path, *, directory: str | None = None) -> MemoryRoots:
     """What the places of memories follow from, for work in a folder."""
     root = project_root(cwd)

@@ -19,10 +19,19 @@ import msgspec
 from perdure.adapters.former import adopt
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
-from perdure.adapters.memory.store import StoredMemories
+from perdure.adapters.memory.catalogue import (
+    HEAD_BYTES,
+    INDEX_BYTES,
+    MOST_FILES,
+    FileStat,
+    IndexedFile,
+    MemoryCatalogue,
+    UnreadableFile,
+    said_in_indexes,
+)
+from perdure.adapters.memory.store import DiskFolder, StoredMemories
 from perdure.errors import FileMissing, FileRefused
 from perdure.memory.files import INDEX, Topic, topic
-from perdure.memory.index_file import index_hooks, normalised_index
 from perdure.memory.places import OWN, PROJECT, is_memory, name_for_people
 from perdure.memory.retrieval import (
     BACKGROUND,
@@ -30,63 +39,24 @@ from perdure.memory.retrieval import (
     MemoryCard,
     MemoryQuery,
     RankedMemory,
-    candidates,
-    counts_of,
-    empty_index,
     index_marks,
-    rank_memories,
 )
-from perdure.memory.scope import EVERYWHERE, MemoryScope
-from perdure.ports.memory import MemoryIndex, MemorySearchResult
+from perdure.ports.memory import MemoryIndex, MemorySearch, MemorySearchResult
 from perdure.settings import Settings
-from perdure.text.scoring import Counts, PackedIndex, TextIndex
+from perdure.text.scoring import PackedIndex, TextIndex
 
-HEAD_BYTES = 32_768  # of each file; what a memory is about stands at its top
-MOST_FILES = 200_000
 MOST_DEPTH = 8
-INDEX_BYTES = 4_000_000
 CACHES = "memory-index"
 _VERSION = 5
-
-
-class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read: time in nanoseconds, bytes, and what is known of it."""
-
-    modified_ns: int
-    size: int
-    name: str
-    description: str
-    type: str | None
-    keywords: tuple[str, ...]
-    problems: tuple[str, ...]
-    supersedes: tuple[str, ...] = ()
-    is_pinned: bool = False
-    scope: MemoryScope = EVERYWHERE
 
 
 class _CachedIndex(msgspec.Struct, frozen=True, array_like=True):
     version: int
     directory: str
     folders: dict[str, int]
-    files: dict[str, _IndexedFile]
+    files: dict[str, IndexedFile]
     hooks: str  # digest of what the indexes said
     index: PackedIndex
-
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """A file of the directory: its time in nanoseconds, and bytes."""
-
-    modified_ns: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableFile:
-    """A file that couldn't be read, and why."""
-
-    file: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +69,21 @@ class DirectorySnapshot:
 
 
 @dataclass(slots=True)
-class MemoryDirectory:
+class MemoryDirectory(MemoryCatalogue):
     """The memories of one directory, ready to be asked. Blocks for the disk; writes nothing into the directory."""
 
     path: Path
     cache: Path | None = None
     disk: Disk = DISK
     calls: OsCalls = CALLS
-    unread: tuple[UnreadableFile, ...] = ()
-    _folders: dict[str, int] = field(default_factory=dict)
-    _files: dict[str, _IndexedFile] = field(default_factory=dict)
-    _cards: dict[str, MemoryCard] = field(default_factory=dict)
-    _index: TextIndex = field(default_factory=empty_index)
-    _hooks: str = ""
-    _is_loaded: bool = False
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    @property
-    def cards(self) -> Mapping[str, MemoryCard]:
-        """What is known of each memory, by file, as of the last look."""
-        return self._cards
+    _folders: dict[str, int] = field(default_factory=dict, init=False)
+    _is_loaded: bool = field(default=False, init=False)
 
     def ask(self, wanted: MemoryQuery, *, is_sure: bool = False) -> tuple[RankedMemory, ...]:
         """The memories for a question. `is_sure`: also those edited in place a moment ago, at the cost of a rescan."""
         if is_sure or not self.is_fresh():
             self.rescan()
-        return rank_memories(self._index, self._cards, wanted)
+        return self.rank(wanted)
 
     def is_fresh(self) -> bool:
         """Whether no folder tells of a file that came, went or was replaced since the last look."""
@@ -140,10 +97,6 @@ class MemoryDirectory:
                 return False
         return True
 
-    def candidates(self, wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
-        """What a model may choose from, as of the last look."""
-        return candidates(self._index, self._cards, wanted)
-
     def rescan(self) -> int:
         """Look at the time and size of every file, read those that changed; how many did."""
         return self.load(self.snapshot())
@@ -151,26 +104,17 @@ class MemoryDirectory:
     def snapshot(self) -> DirectorySnapshot:
         """The time and size of every file; changes nothing here, so that it can go on while questions are answered."""
         folders, files = self._walked()
-        return DirectorySnapshot(folders, files, self._said(files))
+        return DirectorySnapshot(folders, files, said_in_indexes(files, self._index_text))
 
     def load(self, look: DirectorySnapshot) -> int:
         """Read what changed; how many files that were."""
         if not self._is_loaded:
             self._load()
-        folders, files, said = look.folders, look.files, look.said
-        digest = hashlib.sha256(msgspec.json.encode(said)).hexdigest()
-        known = {file: FileStat(one.modified_ns, one.size) for file, one in self._files.items()}
-        stale = [file for file, now in files.items() if known.get(file) != now]
-        if digest != self._hooks and self._files:
-            stale = list(dict.fromkeys((*stale, *(f for f in files if f in said))))
-        gone = [f for f in self._files if f not in files]
-        self._take(stale, files, said)
-        for file in gone:
-            self._forget(file)
-        self._folders, self._hooks, self._is_loaded = folders, digest, True
-        if (stale or gone) and self.cache is not None:
+        changed = self._learn(look.files, look.said)
+        self._folders, self._is_loaded = look.folders, True
+        if changed and self.cache is not None:
             self._store()
-        return len(stale) + len(gone)
+        return changed
 
     def read(self, file: str) -> Topic:
         """One memory, whole. Raises OSError, and `FileNotFoundError` for what isn't a memory of this directory."""
@@ -180,8 +124,11 @@ class MemoryDirectory:
 
     def index_text(self, folder: str = "") -> str | None:
         """`MEMORY.md` of the directory, or of a folder in it; None when there is none."""
+        return self._index_text(f"{folder}/{INDEX}" if folder else INDEX)
+
+    def _index_text(self, name: str) -> str | None:
         try:
-            return self._text(f"{folder}/{INDEX}" if folder else INDEX, INDEX_BYTES)
+            return self._text(name, INDEX_BYTES)
         except OSError:
             return None
 
@@ -198,45 +145,12 @@ class MemoryDirectory:
                     files[file] = one
         return folders, files
 
-    def _said(self, files: Mapping[str, FileStat]) -> dict[str, str]:
-        """What the indexes of the directory and its folders say of each file."""
-        found: dict[str, str] = {}
-        for folder in ("", *sorted({file.rsplit("/", 1)[0] for file in files if "/" in file})):
-            text = self.index_text(folder)
-            for file, hook in index_hooks(normalised_index(text)).items() if text else ():
-                found[f"{folder}/{file}" if folder else file] = hook
-        return found
-
-    def _take(self, stale: list[str], files: Mapping[str, FileStat], said: Mapping[str, str]) -> None:
-        texts: list[tuple[str, Counts]] = []
-        unread: list[UnreadableFile] = []
-        for file in stale:
+    def _heads(self, files: Sequence[str]) -> Iterator[tuple[str, str | UnreadableFile]]:
+        for file in files:
             try:
-                found = topic(file, self._text(file, HEAD_BYTES))
+                yield file, self._text(file, HEAD_BYTES)
             except OSError as e:
-                unread.append(UnreadableFile(file, e.strerror or str(e)))
-                self._forget(file)
-                continue
-            now = files[file]
-            about = (found.name, found.description, found.type, found.keywords, found.problems)
-            seen = _IndexedFile(now.modified_ns, now.size, *about, found.supersedes, found.is_pinned, found.scope)
-            self._files[file] = seen
-            self._cards[file] = _card(file, seen)
-            texts.append((file, counts_of(found, said.get(file, ""))))
-        self.unread = tuple(unread)
-        if len(self._index) < len(texts):  # so many are new that the average lengths have to be taken anew
-            kept = len(self._index)
-            if kept == 0 or len(texts) == len(files):
-                self._index = empty_index()
-                self._index.fill(texts)
-                return
-        for file, counts in texts:
-            self._index.put(file, counts)
-
-    def _forget(self, file: str) -> None:
-        self._files.pop(file, None)
-        self._cards.pop(file, None)
-        self._index.drop(file)
+                yield file, UnreadableFile(file, e.strerror or str(e))
 
     def _text(self, file: str, most: int) -> str:
         """The beginning of a file of the directory, and of nothing that a link or another name leads to (SEC-2)."""
@@ -262,7 +176,7 @@ class MemoryDirectory:
         if cached.version != _VERSION or cached.directory != str(self.path) or keys != cached.files.keys():
             return
         self._files, self._folders, self._hooks = dict(cached.files), dict(cached.folders), cached.hooks
-        self._cards = {file: _card(file, seen) for file, seen in self._files.items()}
+        self._cards = {file: seen.card(file) for file, seen in self._files.items()}
         self._index = TextIndex.unpacked(MEMORY_FIELDS, cached.index, background=BACKGROUND)
 
     def _store(self) -> None:
@@ -281,22 +195,6 @@ class MemoryDirectory:
 def cache_of(home: Path, directory: Path) -> Path:
     """Where the index of a directory is kept: in the store, never in the directory."""
     return home / CACHES / f"{hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:20]}.msgpack"
-
-
-def _card(file: str, seen: _IndexedFile) -> MemoryCard:
-    return MemoryCard(
-        file=file,
-        name=seen.name,
-        description=seen.description,
-        type=seen.type,
-        keywords=seen.keywords,
-        modified=seen.modified_ns / 1e9,
-        size=seen.size,
-        problems=seen.problems,
-        supersedes=seen.supersedes,
-        is_pinned=seen.is_pinned,
-        scope=seen.scope,
-    )
 
 
 def _folders_of(root: Path, disk: Disk) -> Iterator[tuple[str, int, list[tuple[str, FileStat]]]]:
@@ -334,7 +232,7 @@ class JoinedMemories:
     `MEMORY.md` is that of the first; the others' are shown by whoever shows indexes.
     """
 
-    def __init__(self, first: FileMemories, others: Mapping[str, FileMemories]) -> None:
+    def __init__(self, first: MemorySearch, others: Mapping[str, MemorySearch]) -> None:
         self.where = first.where
         self._first = first
         self._all = {"": first, **{f"{prefix}/": one for prefix, one in others.items()}}
@@ -387,7 +285,7 @@ class JoinedMemories:
 def file_memories(directory: Path, settings: Settings | None = None, *, calls: OsCalls = CALLS) -> StoredMemories:
     """The memories in a directory, which is made at the first write. `durability` of the settings holds here, too."""
     is_durable = (settings or Settings()).durability == "commit"
-    return StoredMemories(partial(_open_root, directory, calls), is_durable=is_durable)
+    return StoredMemories(DiskFolder(partial(_open_root, directory, calls)), is_durable=is_durable)
 
 
 def _open_root(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:

@@ -7,7 +7,14 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
@@ -38,6 +45,8 @@ from perdure.memory.changes import (
 from perdure.memory.places import MEMORY_NAMES, OWN, name_for_people, parts_of
 from perdure.ports.memory import MemoryFile, MemoryListing, MemoryStat
 
+T = TypeVar("T")
+
 
 class OpenedFolder(Protocol):
     """What a directory is for a moment, as `adapters.machine.rooted.RootedFolder` has it."""
@@ -59,8 +68,55 @@ class OpenedFolder(Protocol):
     def lock(self, name: str, *, seconds: float) -> AbstractContextManager[None]: ...
 
 
-OpenFolder = Callable[[bool], AbstractContextManager[OpenedFolder]]
-"""Opens the directory, making it when asked to; `FileMissing` when it isn't there. Hidden names may be used in it."""
+class StoredFolder(Protocol):
+    """Where a directory of memories is kept: on a disk, in this process, in a database. Failures are `FileRefused`.
+
+    `run` opens it, making it when asked to, and gives it to a function that may block; `FileMissing` when it isn't
+    there. Hidden names may be used in it. In a database all that the function does is one transaction: when it raises,
+    nothing of it happened. `alone` is held for as long as somebody is at it: `FolderBusy` at once for anybody else.
+    """
+
+    async def run(self, do: Callable[[OpenedFolder], T], *, create: bool) -> T: ...
+
+    async def is_there(self) -> bool: ...
+
+    def alone(self) -> AbstractAsyncContextManager[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFolder:
+    """`StoredFolder` of a directory that `opened` opens."""
+
+    opened: Callable[[bool], AbstractContextManager[OpenedFolder]]
+
+    async def run(self, do: Callable[[OpenedFolder], T], *, create: bool) -> T:
+        """What the port says."""
+
+        def run() -> T:
+            with self.opened(create) as folder:
+                return do(folder)
+
+        return await anyio.to_thread.run_sync(run)
+
+    async def is_there(self) -> bool:
+        """What the port says."""
+        try:
+            return await self.run(lambda _: True, create=False)
+        except FileMissing:
+            return False
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """What the port says."""
+        held = ExitStack()
+
+        def enter() -> None:
+            folder = held.enter_context(self.opened(True))
+            held.enter_context(folder.lock(ALONE, seconds=0.0))
+
+        with held:
+            await anyio.to_thread.run_sync(enter)
+            yield
 
 
 class MissingFolder:
@@ -80,30 +136,64 @@ NOTHING: OpenedFolder = MissingFolder()  # type: ignore[assignment]  # nothing i
 
 
 class InMemoryFolder:
-    """A directory that goes with the process. Any number of threads may use it."""
+    """`StoredFolder` that goes with the process, and the same opened. Any number of threads may use it."""
 
-    def __init__(self) -> None:
-        self._files: dict[str, tuple[int, bytes]] = {}
+    def __init__(self, *, clock: Callable[[], float] | None = None) -> None:
+        """An empty one.
+
+        Args:
+            clock: When files change, in seconds since the epoch; None: their times only say in which order they did.
+        """
+        self._files: dict[str, tuple[int, int, bytes]] = {}  # how many changes that is, when (nanoseconds), and what
+        self._clock = clock
         self._count = 0
+        self._is_made = False
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.RLock()
 
-    @contextmanager
-    def opened(self, create: bool) -> Iterator[OpenedFolder]:
-        yield self
+    async def run(self, do: Callable[[OpenedFolder], T], *, create: bool) -> T:
+        """What the port says."""
+        self._is_made = self._is_made or create
+        if not self._is_made:
+            raise FileMissing("there is no such directory")
+        return await anyio.to_thread.run_sync(do, self)
+
+    async def is_there(self) -> bool:
+        """What the port says."""
+        return self._is_made
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self._files
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """What the port says."""
+        with self.lock(ALONE, seconds=0.0):
+            yield
+
+    async def version(self) -> int | None:
+        """How many changes there were; None while it isn't there."""
+        return self._count if self._is_made else None
+
+    def heads(self, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+        """The beginnings of files, of those that are there."""
+        with self._guard:
+            return {name: self._files[name][2][:most_bytes] for name in names if name in self._files}
 
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
-        data = self._there(name)[1][offset:]
+        data = self._there(name)[2][offset:]
         if len(data) > limit_bytes:
             raise FileTooLarge(f"{name_for_people(name)}: has more than {limit_bytes:,} bytes")
         return data
 
     def stat(self, name: str) -> PlainFile | None:
         try:
-            count, data = self._there(name)
+            count, at, data = self._there(name)
         except FileMissing:
             return None
-        return PlainFile(name, len(data), count, (0, len(data), count, count))
+        return PlainFile(name, len(data), at, (0, len(data), count, count))
 
     def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None:
         parts_of(name, OWN)
@@ -111,25 +201,27 @@ class InMemoryFolder:
             if is_new and name in self._files:
                 raise NameTaken(f"{name_for_people(name)}: there is such a file already")
             self._count += 1
-            self._files[name] = (self._count, data)
+            at = self._count if self._clock is None else int(self._clock() * 1e9)
+            self._files[name] = (self._count, at, data)
 
     def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
         with self._guard:
-            self.write(name, self._files.get(name, (0, b""))[1] + data)
+            self.write(name, self._files.get(name, (0, 0, b""))[2] + data)
 
     def remove(self, name: str, *, is_durable: bool = True) -> None:
         with self._guard:
             self._there(name)
+            self._count += 1
             del self._files[name]
 
     def rename(self, old: str, new: str, *, is_durable: bool = True) -> None:
         with self._guard:
-            self.write(new, self._there(old)[1], is_new=True)
+            self.write(new, self._there(old)[2], is_new=True)
             self.remove(old)
 
     def listing(self, *, under: str = "", limit: int = 20_000, depth: int = 20) -> PlainListing:
         with self._guard:
-            names = sorted(name for name in self._files if _is_listed(name, under))
+            names = sorted(name for name in self._files if is_listed(name, under))
         return PlainListing(tuple(e for name in names[:limit] if (e := self.stat(name))), (), len(names) > limit)
 
     @contextmanager
@@ -142,7 +234,7 @@ class InMemoryFolder:
         finally:
             lock.release()
 
-    def _there(self, name: str) -> tuple[int, bytes]:
+    def _there(self, name: str) -> tuple[int, int, bytes]:
         parts_of(name, OWN)
         try:
             return self._files[name]
@@ -150,7 +242,7 @@ class InMemoryFolder:
             raise FileMissing(f"{name_for_people(name)}: there is no such file") from None
 
 
-def _is_listed(name: str, under: str) -> bool:
+def is_listed(name: str, under: str) -> bool:
     if under:
         return name.startswith(f"{under}/")
     return not any(part.startswith(".") for part in name.split("/"))
@@ -168,7 +260,6 @@ LOCK_SECONDS = 30.0
 _TAIL_BYTES = 16 << 10
 UPKEEP, ALONE = f"{STATE}/upkeep.json", f"{STATE}/upkeep.lock"  # when it was last put in order, and who is at it
 MOST_SESSIONS = 200  # more than any setting asks for needn't be remembered
-T = TypeVar("T")
 
 
 class _UpkeepRecord(msgspec.Struct, frozen=True):
@@ -209,7 +300,7 @@ class PlannedFiles:
 class StoredMemories:
     """One memory directory. Any number of these, in any number of processes, may share it."""
 
-    open_folder: OpenFolder
+    folder: StoredFolder
     is_durable: bool = True
     _digests: dict[str, tuple[object, str]] = field(default_factory=dict, init=False)
     _entries: list[MemoryLogEntry] = field(default_factory=list, init=False)  # of the log, as far as it was read
@@ -220,7 +311,7 @@ class StoredMemories:
     # --- the port ---------------------------------------------------------------------------------------------------
 
     async def is_there(self) -> bool:
-        return await self._in_thread(lambda folder: folder is not NOTHING)
+        return await self.folder.is_there()
 
     async def listing(self) -> MemoryListing:
         return await self._in_thread(self._list)
@@ -258,18 +349,18 @@ class StoredMemories:
         await self._locked(lambda folder: self._settled(folder, proposal))
 
     async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
-        def look() -> bool:
-            try:
-                with self.open_folder(False) as folder, folder.lock(LOCK, seconds=LOCK_SECONDS):
-                    last = _last_upkeep(folder) or _UpkeepRecord(now)
-                    if session not in last.sessions and len(last.sessions) < MOST_SESSIONS:
-                        last = _UpkeepRecord(last.at, [*last.sessions, session])
-                        folder.write(UPKEEP, msgspec.json.encode(last), is_durable=False)
-                    return now - last.at >= seconds and len(last.sessions) >= sessions
-            except FileMissing:
-                return False  # nothing to put in order: a look makes no directory
+        def look(folder: OpenedFolder) -> bool:
+            with folder.lock(LOCK, seconds=LOCK_SECONDS):
+                last = _last_upkeep(folder) or _UpkeepRecord(now)
+                if session not in last.sessions and len(last.sessions) < MOST_SESSIONS:
+                    last = _UpkeepRecord(last.at, [*last.sessions, session])
+                    folder.write(UPKEEP, msgspec.json.encode(last), is_durable=False)
+                return now - last.at >= seconds and len(last.sessions) >= sessions
 
-        return await anyio.to_thread.run_sync(look)
+        try:
+            return await self.folder.run(look, create=False)
+        except FileMissing:
+            return False  # nothing to put in order: a look makes no directory
 
     async def done(self, now: float) -> None:
         def write(folder: OpenedFolder) -> None:
@@ -277,42 +368,37 @@ class StoredMemories:
 
         await self._locked(write)
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        held = ExitStack()
-
-        def enter() -> None:
-            folder = held.enter_context(self.open_folder(True))
-            held.enter_context(folder.lock(ALONE, seconds=0.0))
-
-        with held:
-            await anyio.to_thread.run_sync(enter)
-            yield
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        return self.folder.alone()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _in_thread(self, do: Callable[[OpenedFolder], T]) -> T:
         """Without a lock; a directory that isn't there is an empty one."""
 
-        def run() -> T:
-            try:
-                with self.open_folder(False) as folder:
-                    if folder.stat(BATCH) is not None:
-                        with suppress(FileRefused), folder.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
-                            self._take_back(folder)
-                    return do(folder)
-            except FileMissing:
-                return do(NOTHING)
+        def run(folder: OpenedFolder) -> T:
+            if folder.stat(BATCH) is not None:
+                with suppress(FileRefused), folder.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
+                    self._take_back(folder)
+            return do(folder)
 
-        return await anyio.to_thread.run_sync(run)
+        try:
+            return await self.folder.run(run, create=False)
+        except FileMissing:
+            return do(NOTHING)
 
     async def _locked(self, do: Callable[[OpenedFolder], T]) -> T:
-        def run() -> T:
-            with self.open_folder(True) as folder, folder.lock(LOCK, seconds=LOCK_SECONDS):
+        def run(folder: OpenedFolder) -> T:
+            with folder.lock(LOCK, seconds=LOCK_SECONDS):
                 self._take_back(folder)
                 return do(folder)
 
-        return await anyio.to_thread.run_sync(run)
+        try:
+            return await self.folder.run(run, create=True)
+        except BaseException:
+            with self._guard:  # a database takes back what was read of the log since
+                self._entries, self._read_to, self._inode = [], 0, 0
+            raise
 
     def _list(self, folder: OpenedFolder) -> MemoryListing:
         listed = folder.listing()

@@ -38,6 +38,8 @@ TABLES: Final = {
     "links": "link",
     "answers": "answer",
     "names": "session",
+    "memory_files": "folder",
+    "memory_folders": "number",
     "calibrations": "model",
     "keys": "tenant",
 }

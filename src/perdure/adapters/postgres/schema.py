@@ -370,7 +370,44 @@ BEGIN
 END $$;
 """
 
-MIGRATIONS: Final = (_FIRST, _WORK, _BLOBS)  # the newest last; the version of a database is how many of them it has had
+# Memories: directories with their files, as they would stand in a folder, with the log of changes. Whoever changes a
+# directory locks its row, and gives it a new version. `kept_by`, `kept_until`: who puts it in order just now.
+_MEMORIES: Final = """
+CREATE TABLE perdure.memory_folders (
+  tenant bigint NOT NULL REFERENCES perdure.tenants,
+  number bigint GENERATED ALWAYS AS IDENTITY,
+  place text COLLATE "C" NOT NULL,
+  version bigint NOT NULL DEFAULT nextval('perdure.versions'),
+  kept_by text,
+  kept_until timestamptz,
+  PRIMARY KEY (tenant, number),
+  UNIQUE (tenant, place)
+);
+CREATE TABLE perdure.memory_files (
+  tenant bigint NOT NULL,
+  folder bigint NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  data bytea NOT NULL,
+  version bigint NOT NULL DEFAULT nextval('perdure.versions'),
+  modified timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (tenant, folder, name),
+  FOREIGN KEY (tenant, folder) REFERENCES perdure.memory_folders ON DELETE CASCADE
+);
+ALTER TABLE perdure.memory_files ALTER COLUMN data SET STORAGE EXTERNAL;  -- the end of a log is read without the rest
+DO $$
+DECLARE one text;
+BEGIN
+  FOREACH one IN ARRAY ARRAY['memory_folders', 'memory_files'] LOOP
+    EXECUTE format('ALTER TABLE perdure.%I ENABLE ROW LEVEL SECURITY', one);
+    EXECUTE format('ALTER TABLE perdure.%I FORCE ROW LEVEL SECURITY', one);
+    EXECUTE format('CREATE POLICY own ON perdure.%I USING '
+                   '(tenant = nullif(current_setting(''perdure.tenant'', true), '''')::bigint)', one);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON perdure.%I TO perdure_serving', one);
+  END LOOP;
+END $$;
+"""
+
+MIGRATIONS: Final = (_FIRST, _WORK, _BLOBS, _MEMORIES)  # the newest last; how many a database has had is its version
 
 
 async def migrate(url: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from perdure.adapters.journal.store import (
     new_header,
     real_project,
 )
+from perdure.adapters.machine.repositories import memory_roots_in_rows
+from perdure.adapters.memory.catalogue import FolderMemories
+from perdure.adapters.memory.store import StoredMemories
 from perdure.adapters.postgres.appends import APPEND, Appends
 from perdure.adapters.postgres.blobs import KEPT, NO_SESSION, TO_DELETE, BlobPlace, PostgresBlobs, TableBlobs
 from perdure.adapters.postgres.database import Database, is_sayable
@@ -41,10 +45,12 @@ from perdure.adapters.postgres.kept import (
     PostgresNotes,
 )
 from perdure.adapters.postgres.links import PostgresLinks
+from perdure.adapters.postgres.memories import PostgresFolder
 from perdure.adapters.postgres.search import FORGET, PostgresArchive
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
-from perdure.ports.home import Durability, OnDeleted, SessionInfo, StoredSession
+from perdure.memory.places import MemoryRoots
+from perdure.ports.home import Durability, KeptMemories, OnDeleted, SessionInfo, StoredSession
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -58,6 +64,7 @@ _LOOKS: Final = 0.05  # seconds between two looks
 _BATCH_BYTES: Final = 4 * 1024 * 1024  # of lines that one statement of a fork writes
 _COPY_SECONDS: Final = 3600.0  # that a fork has for its blobs; then they are deleted
 _SHOWN: Final = 5
+MOST_MEMORIES: Final = 256  # directories that a process knows; those that are left alone go first
 _HEAD: Final = "number, id, header, seq, bytes, about, fence, project, created"
 
 
@@ -93,6 +100,7 @@ class PostgresStore:
         self.waits = waits
         self._links: dict[str, PostgresLinks] = {}
         self._calibrations: dict[str, PostgresCalibrations] = {}
+        self._memories: OrderedDict[tuple[str, str], KeptMemories] = OrderedDict()
 
     def home(self, tenant: str = "") -> PostgresHome:
         """The home of a tenant; empty for that of a person, or of a gateway without tenants."""
@@ -107,6 +115,16 @@ class PostgresStore:
     def calibrations_of(self, tenant: str) -> PostgresCalibrations:
         """The calibrations of a tenant, as they were when one of its sessions was opened last."""
         return self._calibrations.setdefault(tenant, PostgresCalibrations(self.db, tenant))
+
+    def memories_of(self, tenant: str, place: str) -> KeptMemories:
+        """A directory of memories of a tenant. What is known of it stays here, and only changes are read again."""
+        if (tenant, place) not in self._memories:
+            folder = PostgresFolder(self.db, tenant, place)
+            self._memories[tenant, place] = KeptMemories(StoredMemories(folder), FolderMemories(folder))
+            if len(self._memories) > MOST_MEMORIES:
+                self._memories.popitem(last=False)
+        self._memories.move_to_end((tenant, place))
+        return self._memories[tenant, place]
 
     async def tenants(self) -> Collection[str]:
         """The tenants that keep anything, also those whose deletion has begun."""
@@ -127,6 +145,8 @@ class PostgresStore:
         self.db.forget_tenant(tenant)
         self._links.pop(tenant, None)
         self._calibrations.pop(tenant, None)
+        for known in [one for one in self._memories if one[0] == tenant]:
+            del self._memories[known]
         for (number,) in await self.db.ask(0, "SELECT id FROM perdure.tenants WHERE going = %s ORDER BY id", (tenant,)):
             await delete_tenant(self.db, number, bucket, on_deleted)
         await self.blobs.finish_deletions()
@@ -386,6 +406,16 @@ class PostgresHome:
     def calibrations(self) -> PostgresCalibrations:
         """What was learned about models' counting."""
         return self.store.calibrations_of(self.name)
+
+    def memory_roots(self, project: str, *, directory: str | None = None, is_remote: bool = False) -> MemoryRoots:
+        """What the places of a project's memories follow from."""
+        return memory_roots_in_rows(project, directory=directory, is_remote=is_remote)
+
+    def memories(self, place: str, *, durability: Durability = "commit") -> KeptMemories:
+        """The directory at a place. `JournalError` where it can't have that name."""
+        if not is_sayable(place):
+            raise JournalError(f"not the name of a project: {place[:80]!r}")
+        return self.store.memories_of(self.name, place)
 
     async def secret_key(self, *, new: bytes = b"") -> bytes:
         """The home's key, made on the first use; `new` is taken if there is none yet."""
