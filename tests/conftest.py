@@ -170,6 +170,16 @@ def postgres(postgres_server: PostgresServer, postgres_template: str, request: p
 
 
 @pytest.fixture(scope="module")
+def pooled(postgres: str) -> Iterator[str]:
+    """The same by way of a transaction pooler, whose clients leave nothing behind in its connections (SCL-1)."""
+    from perdure.testing.pooler import TransactionPooler
+
+    with TransactionPooler(to=postgres) as pooler:
+        yield pooler.in_front_of(postgres)
+        assert pooler.lent > 0 and pooler.leaks == []
+
+
+@pytest.fixture(scope="module")
 def postgres_with_bucket(
     postgres_server: PostgresServer, postgres_template: str, request: pytest.FixtureRequest
 ) -> Iterator[tuple[str, FakeS3]]:

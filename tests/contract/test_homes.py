@@ -29,7 +29,7 @@ from perdure.transcript.records import Compacted, Cursor, Noted, Record, Titled,
 
 pytestmark = pytest.mark.contract
 
-STORES = ("files", "memory", "postgres", "bucket")
+STORES = ("files", "memory", "postgres", "pooled", "bucket")  # pooled: behind a transaction pooler
 PROJECT = "/srv/project"
 
 
@@ -64,7 +64,7 @@ def place(kind: str, request: pytest.FixtureRequest) -> Iterator[Place]:
     from perdure.adapters.postgres.store import PostgresStore
 
     asked = request.getfixturevalue
-    url = asked("postgres") if kind == "postgres" else asked("postgres_with_bucket")[0]
+    url = asked(kind) if kind != "bucket" else asked("postgres_with_bucket")[0]
     yield Place(kind, lambda **more: PostgresStore(url, **{"waits": 0.2, **more}))
 
 

@@ -25,7 +25,7 @@ from perdure.transcript.records import Titled
 pytestmark = pytest.mark.contract
 
 LONG = 3600.0  # a lease that doesn't end within a test
-KINDS = ("memory", "file", "postgres")
+KINDS = ("memory", "file", "postgres", "pooled")
 
 
 class NoPause(Random):
@@ -44,7 +44,7 @@ class Queues:
         self._opened: list[WorkQueue] = []
 
     def __call__(self, chance: Random | None = None) -> WorkQueue:
-        if self.kind == "postgres":
+        if self.url:
             self._databases.append(Database(self.url, connections=2))
             queue: WorkQueue = PostgresWorkQueue(self._databases[-1], chance=chance or NoPause())
         elif self.kind == "file" or not self._opened:
@@ -69,7 +69,8 @@ class Queues:
 
 @pytest.fixture(params=KINDS)
 def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Queues:
-    url = request.getfixturevalue("empty_queue") if request.param == "postgres" else ""
+    url = request.getfixturevalue("empty_queue") if request.param in ("postgres", "pooled") else ""
+    url = request.getfixturevalue("pooled") if request.param == "pooled" else url
     return Queues(request.param, tmp_path, url)
 
 

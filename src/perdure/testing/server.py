@@ -212,7 +212,6 @@ class LocalServer(ABC):
     """A server on a local port, in the caller's event loop (`async with`), or in one of its own (`with`)."""
 
     port: int = 0  # 0: a free one
-    received: list[ReceivedRequest] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
@@ -252,9 +251,7 @@ class LocalServer(ABC):
         assert task is not None
         self._tasks.add(task)
         try:
-            while (request := await read_request(reader, writer)) is not None:
-                if not await self._answer(request, writer):
-                    break
+            await self._talk(reader, writer)
         except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
             pass  # the client went away, or the test is over
         finally:
@@ -262,12 +259,28 @@ class LocalServer(ABC):
             writer.close()
 
     @abstractmethod
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, until it has to end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalHttpServer(LocalServer):
+    """A local server that answers requests over HTTP, and keeps them."""
+
+    received: list[ReceivedRequest] = field(default_factory=list)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (request := await read_request(reader, writer)) is not None:
+            if not await self._answer(request, writer):
+                break
+
+    @abstractmethod
     async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when the connection has to end."""
 
 
 @dataclass(slots=True)
-class FakeServer(LocalServer):
+class FakeServer(LocalHttpServer):
     """`async with FakeServer(upstream) as server:` serves at `server.url` (for the OpenAI SDK: `server.url + "/v1"`).
 
     Without an event loop it is `with FakeServer(upstream) as server:`.
