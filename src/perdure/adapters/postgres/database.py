@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import TupleRow
 
@@ -36,6 +36,16 @@ _PATIENCE: Final = 5.0  # seconds that a connection is waited for
 SERVE: Final = b"SELECT perdure.serve(%s)"
 _SERVE_UNSYNCED: Final = b"SELECT perdure.serve(%s), set_config('synchronous_commit', 'off', true)"
 
+# Unless the URL says otherwise: of several hosts the one that takes writes, wherever that is after a failover; and a
+# host that has gone without a word is given up after a quarter of a minute instead of after hours.
+_WAY: Final[Mapping[str, Any]] = {
+    "target_session_attrs": "read-write",
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+}
+
 _JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
 
 
@@ -44,7 +54,8 @@ class Database:
 
     def __init__(self, url: str, *, connections: int = 8, patience: float = _PATIENCE) -> None:
         self.place = place_of(url)
-        self._url = make_conninfo(url, connect_timeout=max(2, int(patience)), application_name="perdure")
+        ours = {"connect_timeout": max(2, int(patience)), "application_name": "perdure"}
+        self._url = make_conninfo(**{**_WAY, **conninfo_to_dict(url), **ours})
         self._patience = patience
         self._connections = connections
         self._free = asyncio.Semaphore(connections)
@@ -224,8 +235,12 @@ async def _version(connection: Connection) -> int:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether it isn't known what came of a statement, or there was no connection for it."""
+    """Whether it isn't known what came of a statement, or there was no connection for it that leads to where it can be
+    done: what takes no writes any more (25006) was the primary once, and another one is now.
+    """
     cause = error.__cause__
+    if isinstance(cause, psycopg.errors.ReadOnlySqlTransaction):
+        return True
     return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and (
         cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
     )
