@@ -7,6 +7,7 @@ is a process of its own.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -855,6 +856,30 @@ async def talked(home: Home, session: str, project: Any, *texts: str) -> None:
 
 def hits(found: Any) -> list[tuple[str, str]]:
     return [(hit.session, hit.message) for hit in found.hits]
+
+
+def test_only_what_was_said_since_a_time_is_found(place: Place) -> None:
+    """CLI-6, RCL-1: a text that was said before and after has its later places only."""
+
+    async def body(home: Home) -> None:
+        now = time.time()
+        for name, texts, at in (
+            ("s1", ("the parser fails", "a parser again"), now - 9_000),
+            ("s2", ("the parser fails",), now),
+        ):
+            made = await home.create(name, project=PROJECT, created=1.0)
+            for number, text in enumerate(texts):
+                await made.journal.append((replace(said(f"{name}-{number}", text), at=at),))
+            await made.journal.close()
+        archive = home.archive()
+        assert len((await archive.search("parser")).hits) == 2
+        (hit,) = (await archive.search("parser", since=now - 60)).hits
+        assert (hit.session, hit.snippet, hit.also) == ("s2", "the parser fails", ())
+        assert not (await archive.search("parser", sessions=("s1",), since=now - 60)).hits
+        assert not (await archive.search("parser", since=now + 60)).hits
+        assert len((await archive.search("parser", since=now - 10_000)).hits) == 2
+
+    in_home(place, body)
 
 
 def test_what_was_said_is_found_in_all_sessions_or_those_of_a_project(place: Place, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +106,11 @@ def test_only_what_was_said_since_is_found(archive: StoreArchive) -> None:
     say(archive.home, "s1", "the parser fails", "a parser again", at=100.0)
     say(archive.home, "s2", "the parser fails", at=200.0)
     assert len(find(archive, "parser").hits) == 2
-    later = replace(archive, since=150.0)
-    (hit,) = find(later, "parser").hits
+    (hit,) = find(archive, "parser", since=150.0).hits
     assert (hit.session, hit.snippet, hit.also) == ("s2", "the parser fails", ())
-    assert not find(replace(archive, since=201.0), "parser").hits
-    assert not find(later, "parser", sessions=("s1",)).hits
-    assert len(find(replace(archive, since=100.0), "parser").hits) == 2
+    assert not find(archive, "parser", since=201.0).hits
+    assert not find(archive, "parser", sessions=("s1",), since=150.0).hits
+    assert len(find(archive, "parser", since=100.0).hits) == 2
 
 
 def test_a_session_is_named_by_the_part_of_its_id_that_listings_show(archive: StoreArchive) -> None:

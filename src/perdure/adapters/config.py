@@ -250,6 +250,7 @@ _MOST_TOLD = 200  # of one project's file; there are fewer settings than that
 _SHOWN_CHARS = 200  # of a name or a value that can't be used
 _TABLES = frozenset({"models", "gateway"})  # of the user's file
 HOME = "PERDURE_HOME"
+_OF_COMMANDS = ("PERDURE_STORE", "PERDURE_TENANT")  # where they look for sessions instead, and for whose
 
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Settings))
 _MODEL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(ModelSpec) if f.name != "prefix")
@@ -534,6 +535,7 @@ class _Layers:
                     break
         ours = [
             HOME,
+            *_OF_COMMANDS,
             *(former.PREFIX + name.upper() for name in NAMES),
             *(one for few in ALIASES.values() for one in few),
         ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 LAST = "@last"
+STORE, TENANT = "PERDURE_STORE", "PERDURE_TENANT"
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _COMPLETED = 30  # sessions offered by a shell
 
@@ -154,6 +155,8 @@ def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
     from perdure.adapters.journal import JOURNAL, SessionStore, short_ids
     from perdure.adapters.journal.store import describe
 
+    if "://" in os.environ.get(STORE, ""):
+        return []  # nobody waits for a database at a key
     store = SessionStore(home())
     newest = store.newest()
     shown = newest[:_COMPLETED]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.arguments import Json, Sets, complete_sessions, configured, examples, family, located
+from perdure.cli.kept import KeptIn, StoreUrl
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, note, out, out_json, plural, size
 from perdure.errors import BadSetting
 
@@ -47,6 +48,7 @@ def purge(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where it is.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before it is done.")] = False,
+    store: StoreUrl = None,
     json: Json = False,
 ) -> None:
     """Take a text or a message out of everything that is kept.
@@ -55,6 +57,10 @@ def purge(
     """
     from perdure.adapters.care.purge import Purge, find_message
 
+    KeptIn(store).only_files(
+        "a purge reaches this machine's files only: in a database, `perdure sessions delete` takes out whole sessions, "
+        "and `perdure store delete-tenant` all of a tenant"
+    )
     config = configured()
     if (session is None) != (identity is None):
         raise BadSetting("give a session and the id of a message, or neither to purge a text")

@@ -20,10 +20,9 @@ from perdure.cli.arguments import (
     configured,
     examples,
     family,
-    located,
     open_editor,
-    short_name,
 )
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, cut, note, out, out_json, plural, table
 from perdure.cli.words import compaction_failure
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
@@ -90,6 +89,8 @@ def compact(
         str | None,
         typer.Option(metavar="TOKENS", help="With --at: what to keep of the newest messages (0)."),
     ] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -123,7 +124,7 @@ def compact(
         raise BadSetting("--edit can't be combined with --summary; edit the file first")
     if model is not None and summary is not None:
         raise BadSetting("--model can't be combined with --summary: there is nothing left to write")
-    config, directory = configured(sets or ()), located(reference)
+    config = configured(sets or ())
     record = None if summary is None else _read(summary)
     is_part = start is not None or end is not None  # an empty id is a mistake, not the whole
     part = CompactionPart(start=start, end=end) if is_part else None
@@ -134,10 +135,10 @@ def compact(
         commands = [HookCommand(event, command) for command in hook or () for event in ("PreCompact", "PostCompact")]
         hooks = tuple(shell_hook(command, timeout_seconds=seconds) for command in commands)
         names = (model,) if model else config.settings.summarizer_models
-        async with connected(names, os.environ) as models:
+        async with KeptIn(store, tenant).session(reference) as named, connected(names, os.environ) as models:
             services = Services(hooks=hooks, summarizer=models if record is None else ())
             parts = SessionOptions(settings=config.settings, sink=sink, services=services)
-            session = await open_session(config.home, directory, read_only=dry_run, parts=parts)
+            session = await open_session(named.home, named.reference, read_only=dry_run, parts=parts)
             try:
                 text = record
                 if dry_run or edit:
@@ -148,7 +149,7 @@ def compact(
                         _show_preview(looked, is_json=json)
                         return EXIT_OK
                     text = _edited(looked.plan.record)
-                return await _commit(session, focus, part, text, short_name(directory), is_json=json)
+                return await _commit(session, focus, part, text, named.short, is_json=json)
             finally:
                 await session.ports.journal.close()
 
@@ -252,7 +253,14 @@ def _edited(record: str) -> str:
 
 
 @app.command(epilog=examples("perdure uncompact @last"))
-def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) -> None:
+def uncompact(
+    session: SessionName,
+    *,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
     """Bring back the view before the last compaction.
 
     What was said since stays. Automatic compaction then waits until the window is nearly full.
@@ -262,20 +270,22 @@ def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) ->
     from perdure.engine.compact import uncompact as undo_compaction
     from perdure.wiring import SessionOptions, open_session
 
-    config, directory = configured(sets or ()), located(session)
+    config = configured(sets or ())
 
     async def body() -> dict[str, Any]:
-        one = await open_session(config.home, directory, parts=SessionOptions(settings=config.settings))
-        try:
-            done = await undo_compaction(one)
-            return {
-                "boundary": done.boundary.id,
-                "tokens_before": done.tokens_before,
-                "tokens_after": done.tokens_after,
-                "messages": len(one.view.items),
-            }
-        finally:
-            await one.ports.journal.close()
+        async with KeptIn(store, tenant).session(session) as named:
+            parts = SessionOptions(settings=config.settings)
+            one = await open_session(named.home, named.reference, parts=parts)
+            try:
+                done = await undo_compaction(one)
+                return {
+                    "boundary": done.boundary.id,
+                    "tokens_before": done.tokens_before,
+                    "tokens_after": done.tokens_after,
+                    "messages": len(one.view.items),
+                }
+            finally:
+                await one.ports.journal.close()
 
     done = anyio.run(body)
     if json:
@@ -302,6 +312,8 @@ def pin(
     *,
     is_list: Annotated[bool, typer.Option("--list", help="Show the pins of the session.")] = False,
     remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Remove this pin.")] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -317,22 +329,22 @@ def pin(
 
     if sum((text is not None, is_list, remove is not None)) != 1:
         raise BadSetting("say one of the three: a TEXT to pin, --list, or --remove ID")
-    config, directory = configured(sets or ()), located(session)
+    config = configured(sets or ())
 
     async def body() -> dict[str, Any]:
-        one = await open_session(
-            config.home, directory, read_only=is_list, parts=SessionOptions(settings=config.settings)
-        )
-        try:
-            done: dict[str, Any] = {}
-            if text is not None:
-                done["pinned"] = {"id": (await set_pin(one, text)).id, "text": text}
-            elif remove is not None:
-                gone = await unpin(one, remove)
-                done["removed"] = {"id": gone.id, "text": gone.text}
-            return done | pins_of(one)
-        finally:
-            await (one.ports.journal.close() if is_list else one.close())
+        async with KeptIn(store, tenant).session(session) as named:
+            parts = SessionOptions(settings=config.settings)
+            one = await open_session(named.home, named.reference, read_only=is_list, parts=parts)
+            try:
+                done: dict[str, Any] = {}
+                if text is not None:
+                    done["pinned"] = {"id": (await set_pin(one, text)).id, "text": text}
+                elif remove is not None:
+                    gone = await unpin(one, remove)
+                    done["removed"] = {"id": gone.id, "text": gone.text}
+                return done | pins_of(one)
+            finally:
+                await (one.ports.journal.close() if is_list else one.close())
 
     done = anyio.run(body)
     if json:

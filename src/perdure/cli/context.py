@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, complete_models, configured, examples, family
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import Cell, clean, is_fancy, out, out_json, table, tokens
 from perdure.errors import BadSetting, PerdureError
 
@@ -47,6 +48,8 @@ def context(
             autocompletion=complete_models,
         ),
     ] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -57,7 +60,7 @@ def context(
     from perdure.cli.opened import read_session
     from perdure.context.accounting import account
 
-    one = read_session(session, configured(sets or ()), session=which)
+    one = read_session(session, configured(sets or ()), session=which, kept=KeptIn(store, tenant))
     accounting = account(one.view, one.facts)
     counted = None if exact is None else exact_tokens(one, exact)
     if json:

@@ -21,6 +21,7 @@ import typer
 
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, configured, examples, family, home
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
 
@@ -50,27 +51,56 @@ class Finding:
     what: str
 
 
-@app.command(epilog=examples("perdure doctor", "perdure doctor --repair", "perdure doctor ~/backup/sessions --json"))
+@app.command(
+    epilog=examples(
+        "perdure doctor",
+        "perdure doctor --repair",
+        "perdure doctor ~/backup/sessions --json",
+        "perdure doctor --store postgresql://perdure@db/perdure",
+    )
+)
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="Sessions or folders to check.")] = None,
     *,
     repair: Annotated[bool, typer.Option("--repair", help="Set damage aside, and close files to other users.")] = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Check this machine and every journal on it.
 
-    The exit code is 1 when something is wrong.
+    With --store: a database, its user, its background work, and the sessions in it that were written last. The exit
+    code is 1 when something is wrong.
     """
-    findings = []
-    for finding in _check_paths(paths, repair) if paths else _check_all(home(), repair):
+    import anyio
+
+    kept, findings = KeptIn(store, tenant), list[Finding]()
+
+    def tell(finding: Finding) -> None:
         findings.append(finding)
         if json:
             out_json(asdict(finding))
         else:
             out(f"{finding.state:<8} {finding.check}: {clean(finding.what)}")
+
+    async def look() -> None:
+        from perdure.cli.store_health import store_findings
+
+        async for finding in store_findings(kept):
+            tell(finding)
+
+    paths = paths or ([Path(kept.store).expanduser()] if kept.store and not kept.is_database else None)
+    if kept.is_database and not paths:
+        if repair:
+            raise BadSetting("--repair: a damaged session of a database is mended when it is opened for writing next")
+        anyio.run(look)
+    else:
+        for finding in _check_paths(paths, repair) if paths else _check_all(home(), repair):
+            tell(finding)
     problems = sum(finding.state == "problem" for finding in findings)
     if not json:
-        mend = "" if repair else "; `perdure doctor --repair` mends what can be mended"
+        is_mendable = not (repair or (kept.is_database and not paths))
+        mend = "; `perdure doctor --repair` mends what can be mended" if is_mendable else ""
         out(f"\n{plural(problems, 'problem')} found{mend}" if problems else "\nall is well")
     raise typer.Exit(EXIT_FAILED if problems else EXIT_OK)
 
@@ -81,7 +111,7 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     from perdure.adapters.machine.repositories import trust_root
 
     yield _python()
-    yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
+    yield Finding("packages", "ok", ", ".join(f"{name} {version_of(name)}" for name in PACKAGES))
     yield from _settings()
     yield _sandbox()
     yield from _clients(place)
@@ -123,7 +153,8 @@ def _python() -> Finding:
     )
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Which version of a package is installed, in words."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

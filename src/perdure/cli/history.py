@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import (
     Json,
     SessionName,
@@ -20,10 +19,9 @@ from perdure.cli.arguments import (
     configured,
     examples,
     family,
-    located,
     moment_since,
-    short_name,
 )
+from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -45,14 +43,14 @@ from perdure.cli.output import (
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from perdure.adapters.config import Config
-    from perdure.adapters.journal import ListedSession
-    from perdure.adapters.journal.search import StoreArchive
     from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
+    from perdure.ports.home import Home, SessionInfo
     from perdure.ports.machine import FileRewind, FileStep
+    from perdure.ports.session import Archive, SearchResults
     from perdure.ports.session import SearchHit as Hit
     from perdure.recall.queries import RecalledText
 
@@ -79,6 +77,7 @@ _VERBS = {
         "perdure recall @last toolu_01",
         "perdure recall 7k2q9x toolu_01 --lines 100-140",
         'perdure recall 7k2q9x toolu_01 --pattern "error|warning"',
+        "perdure recall 7k2q9x toolu_01 --store postgresql://perdure@db/perdure",
     )
 )
 def recall(
@@ -93,6 +92,8 @@ def recall(
     ] = None,
     chars: Annotated[str | None, typer.Option(metavar="A-B", help="Only these characters.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="CHARS", help="Show no more than this.")] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Show the original of something that was said.
@@ -106,7 +107,7 @@ def recall(
     from perdure.recall.queries import RecallRequest, range_of
     from perdure.wiring import SessionOptions, open_session
 
-    config, directory = configured(), located(session)
+    config = configured()
     wanted = RecallRequest(
         id=identity,
         lines=range_of(lines, what="--lines") if lines else None,
@@ -116,11 +117,13 @@ def recall(
     )
 
     async def body() -> RecalledText:
-        one = await open_session(config.home, directory, read_only=True, parts=SessionOptions(settings=config.settings))
-        try:
-            return await find_original(one, wanted)
-        finally:
-            await one.ports.journal.close()
+        async with KeptIn(store, tenant).session(session) as named:
+            parts = SessionOptions(settings=config.settings)
+            one = await open_session(named.home, named.reference, read_only=True, parts=parts)
+            try:
+                return await find_original(one, wanted)
+            finally:
+                await one.ports.journal.close()
 
     shown = anyio.run(body)
     if json:
@@ -165,6 +168,7 @@ def _shown_data(shown: RecalledText) -> dict[str, Any]:
         'perdure search "flaky test" --all --limit 20',
         "perdure search migration --since 2d",
         "perdure search migration --session @last",
+        "perdure search invoices --all --store postgresql://perdure@db/perdure --tenant alice",
     )
 )
 def search(
@@ -183,6 +187,8 @@ def search(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Show at most N results.")] = 10,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild the index first.")] = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Find what was said in this project's sessions.
@@ -191,86 +197,116 @@ def search(
     """
     import anyio
 
-    from perdure.adapters.journal import SessionStore, short_ids
-    from perdure.adapters.journal.search import StoreArchive
     from perdure.recall.queries import terms_of
 
+    kept = KeptIn(store, tenant)
     if session is not None and (is_all or project):
         raise BadSetting("--session can't be combined with --all or --project")
     if not terms_of(words := " ".join(query)):
         raise BadSetting(f"search: there are no words in {words[:40]!r}: give at least one letter or digit")
-    config = configured()
     if rebuild:
-        note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
+        from perdure.adapters.journal.search import StoreArchive
+
+        kept.only_files("--rebuild is for the index of files: a database keeps its own")
+        note(f"rebuilt the index: {plural(StoreArchive(configured().home).rebuild(), 'piece')}")
     earliest = None if since is None else moment_since(since)
-    archive = replace(_archive(session, project, is_all, config.home), since=earliest)
-    found = anyio.run(lambda: archive.search(words, limit=limit))
-    if found.note:
-        note(found.note)
-    about = _sessions_of(found.hits, config.home)
+
+    async def body() -> FoundHits:
+        if session is not None:
+            async with kept.session(session) as named:
+                archive = _archive_around(named.reference, (await named.info()).project, named.home)
+                hits = await archive.search(words, limit=limit, sessions=(named.id,), since=earliest)
+                return await _described(hits, named.home)
+        async with kept.home() as kept_in:
+            archive, is_narrow = await _archive(kept_in, project, is_all=is_all)
+            hits = await archive.search(words, limit=limit, since=earliest)
+            found = await _described(hits, kept_in)
+            return replace(found, is_narrow=is_narrow)
+
+    found = anyio.run(body)
+    if found.results.note:
+        note(found.results.note)
+    hits = found.results.hits
     if json:
-        for rank, hit in enumerate(found.hits, 1):
-            out_json(_hit_data(rank, hit, about[hit.session, hit.project]))
+        for rank, hit in enumerate(hits, 1):
+            out_json(_hit_data(rank, hit, found.about.get((hit.session, hit.project))))
         return
-    if not found.hits and not any(SessionStore(config.home).directories()):
-        out(f"no sessions in {config.home} yet; `perdure import` brings in those of Claude Code and Codex")
+    if not hits and found.is_empty:
+        out(f"no sessions in {found.where} yet; `perdure import` brings in those of Claude Code and Codex")
         return
-    if not found.hits:
+    if not hits:
         wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
-        wider += ["--all"] if archive.project is not None else []
+        wider += ["--all"] if found.is_narrow else []
         out(f"nothing that was said matches; try {' or '.join(wider)}")
         return
-    named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
-    short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
-    for rank, hit in enumerate(found.hits, 1):
-        _show_hit(rank, hit, short, about[hit.session, hit.project])
+    for rank, hit in enumerate(hits, 1):
+        _show_hit(rank, hit, found.short, found.about.get((hit.session, hit.project)))
 
 
-def _sessions_of(hits: Sequence[Hit], home: Path) -> dict[tuple[str, str], ListedSession]:
-    """What is known about the sessions of some hits, by their ids and projects."""
-    from perdure.adapters.journal import SessionStore
-    from perdure.adapters.journal.store import describe
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHits:
+    """What a search found, what is known of the sessions, by id and project, and short names for them."""
 
-    store = SessionStore(home)
-    names = {(hit.session, hit.project) for hit in hits}
-    return {(name, there): describe(store.directory(name, project=there) / JOURNAL) for name, there in names}
+    results: SearchResults
+    where: str
+    about: Mapping[tuple[str, str], SessionInfo]
+    short: Mapping[str, str]
+    is_empty: bool  # nothing is kept there at all
+    is_narrow: bool = False  # there were more places to look at
 
 
-def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> StoreArchive:
-    """Where to search: in one session, a project, or everything kept here."""
-    from perdure.adapters.journal import SessionStore
-    from perdure.adapters.journal.projects import PROJECTS
-    from perdure.adapters.journal.search import StoreArchive
+async def _described(results: SearchResults, kept_in: Home) -> FoundHits:
+    from perdure.adapters.journal import short_ids
+    from perdure.adapters.journal.home import FileHome
 
-    if session is not None:
-        directory = located(session)
-        projects = directory.parent.parent
-        if projects.name != PROJECTS:
-            raise BadSetting(f"{directory}: only sessions in a store can be searched: import it")
-        return StoreArchive(projects.parent, only=directory)
+    named = {name for hit in results.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
+    listed = await kept_in.sessions(ids=named) if named else ()
+    others = {one.name for one in kept_in.files.newest()} if isinstance(kept_in, FileHome) else set()
+    return FoundHits(
+        results=results,
+        where=kept_in.name,
+        about={(info.id, info.project): info for info in listed},
+        short=short_ids(named | others, only=named),
+        is_empty=not (results.hits or await kept_in.sessions(limit=1)),
+    )
+
+
+def _archive_around(reference: str | Path, project: str, kept_in: Home) -> Archive:
+    """What was said in the project of a session."""
+    if isinstance(reference, Path):
+        from perdure.adapters.journal.store import home_around
+
+        if home_around(reference) is None:
+            raise BadSetting(f"{reference}: only sessions in a store can be searched: import it")
+    return kept_in.archive(project or None)
+
+
+async def _archive(kept_in: Home, project: Path | None, *, is_all: bool) -> tuple[Archive, bool]:
+    """Where to search: in a project, or in everything kept there; and whether that is less than everything."""
     if is_all:
-        return StoreArchive(home)
-    here = project or Path.cwd()
-    if project is None and next(SessionStore(home).directories(here), None) is None:
+        return kept_in.archive(), False
+    here = str(project or Path.cwd())
+    if project is None and not await kept_in.sessions(here, limit=1):
         note("this folder's project has no sessions: searching all projects")
-        return StoreArchive(home)
-    return StoreArchive(home, here)
+        return kept_in.archive(), False
+    return kept_in.archive(here), True
 
 
-def _hit_data(rank: int, hit: Hit, about: ListedSession) -> dict[str, Any]:
+def _hit_data(rank: int, hit: Hit, about: SessionInfo | None) -> dict[str, Any]:
     from perdure.ports.session import SearchHit as Hit
 
     data = {name: getattr(hit, name) for name in Hit.__dataclass_fields__}
     data["at"] = iso(hit.at)
     data["also"] = [{"session": s, "id": i, "message": m} for s, i, m in hit.also]
-    return {"rank": rank, **data, "title": about.title, "client": about.client}
+    return {"rank": rank, **data, "title": about and about.title, "client": about and about.client}
 
 
-def _show_hit(rank: int, hit: Hit, short: dict[str, str], about: ListedSession) -> None:
+def _show_hit(rank: int, hit: Hit, short: Mapping[str, str], about: SessionInfo | None) -> None:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
     when = f", {moment(hit.at)}" if hit.at is not None else ""
     out(f"{rank}. {short[hit.session]} {hit.id}")
-    named = (cut(about.title or about.last_prompt or "", 60), short_path(hit.project), about.client)
+    title = cut(about.title or about.last_prompt or "", 60) if about else ""
+    named = (title, short_path(hit.project), about.client if about else "")
     out(f"   {clean(', '.join(filter(None, named)))}")
     out(f"   {clean(who)}{when}, line {hit.line}")
     room = shutil.get_terminal_size().columns - 6 if is_terminal() else len(hit.snippet) + 1
@@ -306,6 +342,8 @@ def rewind(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that someone else has changed.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the last rewind.")] = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -324,42 +362,56 @@ def rewind(
     if to is not None and to.startswith("-") and not to[1:].isdigit():
         raise BadSetting(f"{to}: no such option")
     what: What = "code" if code else "conversation" if conversation else "both"
-    directory = located(session)
-    done = anyio.run(_rewound, directory, configured(sets or ()), to, what, force, dry_run)
+    done, short = anyio.run(_rewound, session, KeptIn(store, tenant), configured(sets or ()), to, what, force, dry_run)
     if json:
         out_json(_rewind_data(done, to, is_dry=dry_run))
     else:
-        _show_rewind(done, to, short_name(directory), is_dry=dry_run)
+        _show_rewind(done, to, short, is_dry=dry_run)
 
 
 async def _rewound(
-    directory: Path, config: Config, to: str | None, what: What, is_forced: bool = False, is_dry: bool = False
-) -> RewindResult:
-    """Rewind a session to a prompt; to none undoes the last rewind."""
+    reference: str,
+    kept: KeptIn,
+    config: Config,
+    to: str | None,
+    what: What,
+    is_forced: bool = False,
+    is_dry: bool = False,
+) -> tuple[RewindResult, str]:
+    """Rewind a session to a prompt; to none undoes the last rewind. What came of it, and a short name of the session.
+
+    The files that a session in a database changed are on the machine where its agent ran: they stay.
+    """
     import anyio
 
     from perdure.engine.rewind import rewind as rewind_session
     from perdure.engine.rewind import undo_rewind
     from perdure.wiring import SessionOptions, file_checkpoints, open_session
 
+    if kept.is_database and what != "conversation" and to is not None:
+        raise BadSetting("of a session in a database only the conversation can be gone back in: --conversation")
     parts = SessionOptions(settings=config.settings)
-    session = await open_session(config.home, directory, read_only=is_dry, parts=parts)
-    try:
-        project = (await session.ports.journal.load()).header.project
-        files = None
-        if what != "conversation":
-            if project is None or not await anyio.to_thread.run_sync(os.path.isdir, project):
-                raise SessionNotFound(f"{project or directory}: the project folder of this session no longer exists")
-            files = file_checkpoints(directory, project, parts, is_looking=is_dry)
+    async with kept.session(reference) as named:
+        session = await open_session(named.home, named.reference, read_only=is_dry, parts=parts)
         try:
-            if to is None:
-                return await undo_rewind(session, files, is_forced=is_forced, is_dry=is_dry)
-            return await rewind_session(session, files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+            files = None
+            if what != "conversation" and isinstance(named.reference, Path):
+                project = (await session.ports.journal.load()).header.project
+                if project is None or not await anyio.to_thread.run_sync(os.path.isdir, project):
+                    where = project or named.reference
+                    raise SessionNotFound(f"{where}: the project folder of this session no longer exists")
+                files = file_checkpoints(named.reference, project, parts, is_looking=is_dry)
+            try:
+                if to is None:
+                    done = await undo_rewind(session, files, is_forced=is_forced, is_dry=is_dry)
+                else:
+                    done = await rewind_session(session, files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+            finally:
+                if files is not None:
+                    files.close()
         finally:
-            if files is not None:
-                files.close()
-    finally:
-        await (session.ports.journal.close() if is_dry else session.close())
+            await (session.ports.journal.close() if is_dry else session.close())
+        return done, named.short
 
 
 def rewind_files(config: Config, *, message: str, resume: str | None, prompt: str | None) -> int:
@@ -375,7 +427,7 @@ def rewind_files(config: Config, *, message: str, resume: str | None, prompt: st
     if prompt:
         return _refused(STANDS_ALONE)
     try:
-        done = anyio.run(_rewound, located(resume), config, message, "code")
+        done, _ = anyio.run(_rewound, resume, HERE, config, message, "code")
     except RewindRefused as e:
         if "no user message" in str(e) or "user messages" in str(e) or "prompts to go back" in str(e):
             return _refused(f"{NEEDS_MESSAGE}: {e}")

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, configured, examples, family
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import clean, cut, out, out_json, plural, table
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def inspect(
     file: Reference,
     *,
     session: OneOfFile = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -37,7 +40,7 @@ def inspect(
     """
     from perdure.cli.opened import read_sessions
 
-    found = read_sessions(file, configured(sets or ()), session=session)
+    found = read_sessions(file, configured(sets or ()), session=session, kept=KeptIn(store, tenant))
     if not json and len(found) > 1:
         out(f"{clean(file)}: {plural(len(found), 'session')}\n")
     for one in found:

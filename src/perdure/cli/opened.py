@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from perdure.cli.arguments import located
+from perdure.cli.kept import HERE, KeptIn
 from perdure.cli.output import note, plural, short_path, size
 from perdure.context.models import model_spec
 from perdure.context.policy import Facts, facts_at, thresholds
@@ -52,23 +52,28 @@ class ReadSession:
     branch: str | None = None
     compactions: tuple[Compacted, ...] = ()  # ours only
     records: tuple[Record, ...] = ()  # ours only
+    key: bytes = b""  # by which the store that it stands in numbers secrets (SEC-5); of files, the home's own
 
 
 OneSession = TypeVar("OneSession", ReadSession, Recording)
 
 
-def read_sessions(reference: str, config: Config, *, session: str | None = None) -> list[ReadSession]:
+def read_sessions(
+    reference: str, config: Config, *, session: str | None = None, kept: KeptIn = HERE
+) -> list[ReadSession]:
     """The sessions that a reference means. Raises `SessionNotFound`, or what reading the file raises."""
     if is_log(reference):
         found = [_foreign(one, reference, config) for one in recordings_in(reference)]
     else:
-        found = [_own(reference, config)]
+        import anyio
+
+        found = [anyio.run(_read_own, reference, config, kept)]
     return found if session is None else [chosen(found, reference, session)]
 
 
-def read_session(reference: str, config: Config, *, session: str | None = None) -> ReadSession:
+def read_session(reference: str, config: Config, *, session: str | None = None, kept: KeptIn = HERE) -> ReadSession:
     """The one session that a reference means. Raises as `read_sessions` and `chosen` do."""
-    return chosen(read_sessions(reference, config), reference, session)
+    return chosen(read_sessions(reference, config, kept=kept), reference, session)
 
 
 def recordings_in(reference: str) -> tuple[Recording, ...]:
@@ -175,23 +180,18 @@ def _foreign(recording: Recording, name: str, config: Config) -> ReadSession:
     )
 
 
-def _own(reference: str, config: Config) -> ReadSession:
-    import anyio
-
-    return anyio.run(_read_own, reference, config)
-
-
-async def _read_own(reference: str, config: Config) -> ReadSession:
-    from perdure.adapters.journal import SessionStore
+async def _read_own(reference: str, config: Config, kept: KeptIn) -> ReadSession:
     from perdure.context.view import project
     from perdure.logs.reading import Problems, mended_record
     from perdure.transcript.records import Cleared
 
-    files = await SessionStore(config.home).open(located(reference, config.home), read_only=True)
-    try:
-        loaded = await files.journal.load(whole=True)
-    finally:
-        await files.journal.close()
+    async with kept.session(reference) as named:
+        stored = await named.opened(read_only=True)
+        try:
+            loaded = await stored.journal.load(whole=True)
+        finally:
+            await stored.journal.close()
+        key = await named.home.secret_key() if kept.is_database else b""
     problems = Problems()
     records = [mended_record(placed.record, placed.seq + 1, problems) for placed in loaded.records]
     view = project(records)
@@ -220,4 +220,5 @@ async def _read_own(reference: str, config: Config) -> ReadSession:
         branch=title.branch,
         compactions=tuple(compactions),
         records=tuple(records),
+        key=key,
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import STDOUT, check_target, cut, deliver, out, out_json, plural
 
 if TYPE_CHECKING:
@@ -25,13 +26,21 @@ app = family()
 _TITLE_CHARS = 80
 
 
-@app.command(epilog=examples("perdure report @last -o report.html", "perdure report session.jsonl -o - --force"))
+@app.command(
+    epilog=examples(
+        "perdure report @last -o report.html",
+        "perdure report session.jsonl -o - --force",
+        "perdure report 7k2q9x -o report.html --store postgresql://perdure@db/perdure",
+    )
+)
 def report(
     file: Reference,
     *,
     output: Output,
     force: Force = False,
     session: OneOfFile = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -48,11 +57,13 @@ def report(
     config = configured(sets or ())
     if output != STDOUT:
         check_target(file, output, force=force)
+    key = secret_key(config.home)
     if is_log(file):
         about, told = _foreign(chosen(recordings_in(file), file, session), file, config)
     else:
-        about, told = _own(read_session(file, config, session=session), file, config)
-    data = redact(page(about, told), secret_key(config.home)).text.encode()  # SEC-5: also where nobody thought of one
+        one = read_session(file, config, session=session, kept=KeptIn(store, tenant))
+        key, (about, told) = one.key or key, _own(one, file, config)
+    data = redact(page(about, told), key).text.encode()  # SEC-5: also where nobody thought of one
     if not deliver(output, data, force=force):
         return
     if json:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.adapters.journal import JOURNAL
-from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, configured, examples, family, located
+from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, configured, examples, family
+from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -198,6 +199,8 @@ def export(
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="claude-code or markdown.")] = "claude-code",
     force: Force = False,
     session: OneOfFile = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Write a session as a Claude Code log, or as Markdown to read.
@@ -209,7 +212,7 @@ def export(
     config = configured()
     if output != STDOUT:
         check_target(file, output, force=force)
-    data, how = exported(file, config, form, session=session)
+    data, how = exported(file, config, form, session=session, kept=KeptIn(store, tenant))
     if not deliver(output, data, force=force):
         return
     if json:
@@ -218,17 +221,20 @@ def export(
         out(f"{output}: {len(data):,} bytes, {how}")
 
 
-def exported(reference: str, config: Config, form: str, *, session: str | None = None) -> tuple[bytes, str]:
+def exported(
+    reference: str, config: Config, form: str, *, session: str | None = None, kept: KeptIn = HERE
+) -> tuple[bytes, str]:
     """A session, or one of a log, in one of `FORMATS`, without secrets; and what was done, for people."""
     from perdure.adapters.journal.store import secret_key
     from perdure.cli.opened import read_session
     from perdure.logs.export import to_markdown
     from perdure.memory.trust.secrets import redact, redact_json
 
-    unchanged = _unchanged(reference, config) if session is None and form == "claude-code" else None
+    unchanged = _unchanged(reference, kept) if session is None and form == "claude-code" else None
     if unchanged is not None:
         return unchanged, "copied unchanged"
-    one, key = read_session(reference, config, session=session), secret_key(config.home)
+    one = read_session(reference, config, session=session, kept=kept)
+    key = one.key or secret_key(config.home)
     if form == "markdown":
         text = redact("".join(to_markdown(one.messages, title=one.title or one.session)), key).text
         return text.encode("utf-8", "replace"), _how(len(one.messages), ())
@@ -244,29 +250,29 @@ def _how(messages: int, lines: Sequence[RedactedJson]) -> str:
     )
 
 
-def _unchanged(reference: str, config: Config) -> bytes | None:
+def _unchanged(reference: str, kept: KeptIn) -> bytes | None:
     """The bytes of a log that nobody changed: the file itself, or what a session was imported from."""
     import anyio
 
     path = Path(reference)
     if path.is_file() and path.name != JOURNAL:
         return _claude_code_bytes(path)
-    return anyio.run(_imported_bytes, located(reference), config)
+    return anyio.run(_imported_bytes, reference, kept)
 
 
-async def _imported_bytes(reference: str | Path, config: Config) -> bytes | None:
-    from perdure.adapters.journal import SessionStore
+async def _imported_bytes(reference: str, kept: KeptIn) -> bytes | None:
     from perdure.engine.imports import source_of
 
-    files = await SessionStore(config.home).open(reference, read_only=True)
-    try:
-        loaded = await files.journal.load(whole=True)
-        source = source_of(tuple(placed.record for placed in loaded.records))
-        if source is None or source.format != "claude-code" or not source.is_whole:
-            return None
-        return await files.blobs.get(source.blob)
-    finally:
-        await files.journal.close()
+    async with kept.session(reference) as named:
+        stored = await named.opened(read_only=True)
+        try:
+            loaded = await stored.journal.load(whole=True)
+            source = source_of(tuple(placed.record for placed in loaded.records))
+            if source is None or source.format != "claude-code" or not source.is_whole:
+                return None
+            return await stored.blobs.get(source.blob)
+        finally:
+            await stored.journal.close()
 
 
 def _claude_code_bytes(path: Path) -> bytes | None:

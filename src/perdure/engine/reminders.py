@@ -76,6 +76,7 @@ class RecallReminder:
     """
 
     prompt: Literal["recall_by_command", "recall_by_request", "recall_in_program"]  # by what means they can be had
+    where: str = "on the machine that keeps it"  # a shell can do what a person can
     name: str = "whereabouts"
 
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
@@ -85,7 +86,7 @@ class RecallReminder:
             return ()
         if any(item.message.note == self.name for item in view.items):
             return ()
-        named = {} if self.prompt == "recall_in_program" else {"session": session.id}
+        named = {} if self.prompt == "recall_in_program" else {"session": session.id, "where": self.where}
         text = prompts.render(self.prompt, **named)
         (message,) = prepend_context((), {"What was left out": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=self.name),)

@@ -108,11 +108,13 @@ class SearchResults:
 class Archive(Protocol):
     """What was said in all sessions of a project, compacted away or not (RCL-1, SES-2).
 
-    `search` sees everything that was acknowledged before it began. `load` gives another session of the project whole;
-    `SessionNotFound` for any other.
+    `search` sees everything that was acknowledged before it began; of what was said `since` a time, where one is given.
+    `load` gives another session of the project whole; `SessionNotFound` for any other.
     """
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults: ...
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> SearchResults: ...
 
     async def load(self, session: str) -> tuple[LoadedJournal, Blobs]: ...
 

@@ -109,8 +109,10 @@ class LateArchive:
         self._make: Callable[[], Archive] = make
         self._made: Archive | None = None
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults:
-        return await self._archive().search(query, limit=limit, sessions=sessions)
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> SearchResults:
+        return await self._archive().search(query, limit=limit, sessions=sessions, since=since)
 
     async def load(self, session: str) -> tuple[LoadedJournal, Blobs]:
         return await self._archive().load(session)

@@ -39,6 +39,7 @@ from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for,
 from perdure.wiring.remembering import home_at, opened_to, remembering, trusts, with_upkeep, work_in
 
 _TITLE_CHARS = 200
+_IN_A_STORE = "in which PERDURE_STORE and PERDURE_TENANT say where it is kept"
 
 
 async def create_session(
@@ -276,10 +277,10 @@ async def _opened(
 def _services_of(session: LiveSession, stored: StoredSession, parts: SessionOptions) -> Services:
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
     given = with_hooks(parts.services, parts.settings, project=stored.header.project, transcript=stored.place)
-    given = replace(
-        given,
-        reminders=(*given.reminders, RecallReminder("recall_by_request" if parts.is_remote else "recall_by_command")),
-    )
+    recall = RecallReminder("recall_by_request" if parts.is_remote else "recall_by_command")
+    if not isinstance(stored, SessionFiles):
+        recall = replace(recall, where=_IN_A_STORE)
+    given = replace(given, reminders=(*given.reminders, recall))
     if not parts.settings.instructions or session.is_read_only:
         return given
     places = parts.places

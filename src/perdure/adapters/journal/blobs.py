@@ -253,15 +253,21 @@ def named_blobs(scan: JournalScan) -> dict[BlobId, str]:
     named: dict[BlobId, str] = {}
     for line in scan.lines:
         for record in line.records:
-            where = f"{record.__struct_config__.tag} in line {scan.first_line + line.index}"
-            if isinstance(record, Edit):
-                for stored in record.stored:
-                    named.setdefault(stored.blob, f"result {stored.tool_use_id}, {where}")
-            elif isinstance(record, Noted):
-                blob = record.data.get(_IMPORTED)
-                if isinstance(blob, str) and HASH_NAME.fullmatch(blob):
-                    named.setdefault(BlobId(blob), where)
+            for blob, what in blobs_named_in(record):
+                named.setdefault(blob, f"{what} in line {scan.first_line + line.index}")
     return named
+
+
+def blobs_named_in(record: Record) -> Iterator[tuple[BlobId, str]]:
+    """The blobs that a record names, each with what names it."""
+    kind = record.__struct_config__.tag
+    if isinstance(record, Edit):
+        for stored in record.stored:
+            yield stored.blob, f"result {stored.tool_use_id}, {kind}"
+    elif isinstance(record, Noted):
+        blob = record.data.get(_IMPORTED)
+        if isinstance(blob, str) and HASH_NAME.fullmatch(blob):
+            yield BlobId(blob), str(kind)
 
 
 def _candidates(records: Sequence[Record], wanted: set[BlobId]) -> Iterator[bytes]:

@@ -286,14 +286,16 @@ class MemoryArchive:
     home: MemoryHome
     project: str | None
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults:
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> SearchResults:
         """What the port says."""
         terms = terms_of(query)
         if not terms:
             return SearchResults((), "the query holds no words")
         wanted = [self.home.named(name, self.project) for name in sessions] or self.home.listed(self.project)
         read = [(one.about, (await one.log.load(whole=True)).records) for one in wanted]
-        candidates, texts = weighed(terms, read)
+        candidates, texts = weighed(terms, read, since)
         best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return SearchResults(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
 

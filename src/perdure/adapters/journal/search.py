@@ -385,22 +385,18 @@ _ECHO_TOOLS = frozenset({"recall", "session_search"})
 
 @dataclass(frozen=True, slots=True)
 class StoreArchive:
-    """The sessions of one project of a store; all of them when it is None.
-
-    With `only`, the directory of a session, just that one is searched. With `since`, in seconds since 1970, only what
-    was said from then on is found.
-    """
+    """The sessions of one project of a store; all of them when it is None."""
 
     home: Path
     project: str | Path | None = None
-    only: Path | None = None
-    since: float | None = None
     has_index: bool = True
     disk: Disk = DISK
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> Found:
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> Found:
         """What the port says. Without an index, everything is read: slower, with much the same results."""
-        return await anyio.to_thread.run_sync(partial(self._search, query, limit, tuple(sessions)))
+        return await anyio.to_thread.run_sync(partial(self._search, query, limit, tuple(sessions), since))
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         """All records of another session of the project, and its blobs."""
@@ -442,7 +438,7 @@ class StoreArchive:
     # --- finding
 
     def _directories(self) -> Iterator[Path]:
-        return SessionStore(self.home).directories(self.project) if self.only is None else iter((self.only,))
+        return SessionStore(self.home).directories(self.project)
 
     def _holding(self, text: bytes) -> tuple[str, ...]:
         found = []
@@ -454,25 +450,23 @@ class StoreArchive:
                     found.append((os.fstat(file.fileno()).st_mtime, directory.name))
         return tuple(name for _, name in sorted(found, reverse=True))
 
-    def _search(self, query: str, limit: int, sessions: tuple[str, ...]) -> Found:
+    def _search(self, query: str, limit: int, sessions: tuple[str, ...], since: float | None) -> Found:
         terms = terms_of(query)
         if not terms:
             return Found((), "the query holds no words")
         store = SessionStore(self.home)
         found = [store.named(name, project=self.project) for name in sessions] or self._directories()
         journals = [directory / JOURNAL for directory in found]
-        best, note = self._indexed(
-            terms, journals, limit, is_all=not sessions and self.only is None and self.project is None
-        )
+        best, note = self._indexed(terms, journals, limit, since, is_all=not sessions and self.project is None)
         if best is None:
             unreadable: list[Path] = []
-            candidates, texts = weighed(terms, _read(journals, self.disk, unreadable), self.since)
+            candidates, texts = weighed(terms, _read(journals, self.disk, unreadable), since)
             note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
             best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit for c, score in best if (hit := self._hit(c, score, terms)) is not None), note)
 
     def _indexed(
-        self, terms: Sequence[QueryTerm], journals: list[Path], limit: int, *, is_all: bool
+        self, terms: Sequence[QueryTerm], journals: list[Path], limit: int, since: float | None, *, is_all: bool
     ) -> tuple[list[tuple[SearchCandidate, float]] | None, str]:
         """The best of the index, which is made anew once when it is damaged; None when there can't be one."""
         if not self.has_index:
@@ -483,7 +477,7 @@ class StoreArchive:
                 with open_search_index(path, disk=self.disk) as index:
                     index.refresh(journals, forget_others=is_all)
                     directories = None if is_all else [str(journal.parent) for journal in journals]
-                    best = ranked(index.candidates(terms, directories, self.since), terms, index.text)[:limit]
+                    best = ranked(index.candidates(terms, directories, since), terms, index.text)[:limit]
                     found = [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
                     return found, _passed_over(index.unreadable)
             except (IndexUnusable, OSError) as e:
@@ -570,14 +564,16 @@ class JournalArchive:
     journal: Journal
     blobs: Blobs
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> Found:
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> Found:
         loaded = await self.journal.load(whole=True)
         self._check(loaded, *sessions)
         terms = terms_of(query)
         if not terms:
             return Found((), "the query holds no words")
         about = (loaded.header.session, loaded.header.session, loaded.header.project or "")
-        candidates, texts = weighed(terms, [(about, loaded.records)])
+        candidates, texts = weighed(terms, [(about, loaded.records)], since)
         best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
 

@@ -32,6 +32,7 @@ _STEMS_BYTES: Final = 500_000  # of one text: PostgreSQL takes a megabyte with w
 _COUNTED: Final = 20_000  # texts that hold a term; more say the same
 _COMMON_SHARE: Final = 0.2  # a term in more of the texts than this finds nothing by itself
 _LINES: Final = 500  # of a session that are taken in at a time
+_OLDER: Final = 10  # as many candidates of which some may have been said before the time that is asked for
 _CALLED_LINES: Final = 40  # before them, in which tools were called whose results these lines may hold
 
 
@@ -42,7 +43,9 @@ class PostgresArchive:
     home: PostgresHome
     project: str | None = None
 
-    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults:
+    async def search(
+        self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
+    ) -> SearchResults:
         """What the port says."""
         terms = terms_of(query)
         if not terms:
@@ -56,19 +59,21 @@ class PostgresArchive:
             tenant,
             "SELECT number, id, project, s.seq, coalesce(i.seq, 0) FROM perdure.sessions s LEFT JOIN perdure.indexed i "
             "ON (i.tenant, i.session) = (s.tenant, s.number) WHERE s.tenant = %(tenant)s AND "
-            "(%(project)s::text IS NULL OR project = %(project)s) AND (NOT %(narrow)s OR id = ANY (%(ids)s::text[]))",
+            "(%(project)s::text IS NULL OR project = %(project)s) AND (NOT %(narrow)s OR id = ANY (%(ids)s::text[])) "
+            "AND (%(since)s::float8 IS NULL OR modified >= to_timestamp(%(since)s) - interval '1 day')",
             {
                 "tenant": tenant,
                 "project": self.project,
                 "narrow": bool(named),
                 "ids": [identity for _, identity in named],
+                "since": since,
             },
         )
         for number, _, _, seq, indexed in wanted:
             if indexed < seq:
                 await _take_in(db, tenant, number, indexed)
-        is_all = not named and self.project is None
-        found = await _candidates(db, tenant, terms, None if is_all else [row[0] for row in wanted])
+        is_all = not named and self.project is None and since is None
+        found = await _candidates(db, tenant, terms, None if is_all else [row[0] for row in wanted], since)
         about = {row[0]: (row[1], row[2] or "") for row in wanted}
         return await anyio.to_thread.run_sync(_results, found, about, limit)
 
@@ -195,7 +200,7 @@ class _TextsFound:
 
 
 async def _candidates(
-    db: Database, tenant: int, terms: Sequence[QueryTerm], sessions: Sequence[int] | None
+    db: Database, tenant: int, terms: Sequence[QueryTerm], sessions: Sequence[int] | None, since: float | None
 ) -> _TextsFound:
     """What the index finds. A term that is nowhere as it stands is looked for by its words apart."""
     async with db.transaction(tenant) as cursor:
@@ -229,12 +234,13 @@ async def _candidates(
                 [_query(term, tenant) for term in holding],
                 [term_weight(count, total) for count in holding.values()],
                 sessions,
-                CANDIDATES,
+                CANDIDATES if since is None else CANDIDATES * _OLDER,
                 tenant,
             ),
         )
         texts = {number: bytes(text).decode("utf-8", "surrogatepass") for number, text in await cursor.fetchall()}
-        await cursor.execute(_WHERE, {"tenant": tenant, "texts": list(texts), "sessions": sessions, "most": PLACES})
+        values = {"tenant": tenant, "texts": list(texts), "sessions": sessions, "since": since, "most": PLACES}
+        await cursor.execute(_WHERE, values)
         places: dict[int, list[tuple[Any, ...]]] = {}
         for number, *place in await cursor.fetchall():
             places.setdefault(number, []).append(tuple(place))
@@ -245,7 +251,8 @@ _WHERE: Final = b"""
 SELECT text, session, recall, message, piece, role, tool, agent, said, at FROM (
   SELECT p.*, row_number() OVER (PARTITION BY text ORDER BY said DESC NULLS LAST, session DESC, at DESC, piece) AS place
   FROM perdure.places p WHERE tenant = %(tenant)s AND text = ANY (%(texts)s::bigint[])
-    AND (%(sessions)s::bigint[] IS NULL OR session = ANY (%(sessions)s))) AS newest
+    AND (%(sessions)s::bigint[] IS NULL OR session = ANY (%(sessions)s))
+    AND (%(since)s::float8 IS NULL OR said >= %(since)s)) AS newest
 WHERE place <= %(most)s ORDER BY text, place
 """
 
