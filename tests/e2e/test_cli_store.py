@@ -256,6 +256,19 @@ def test_secrets_stay_out_of_what_is_exported(place: Place) -> None:
     assert token not in (place.folder / "page.html").read_text()
 
 
+def test_what_calls_cost_is_added_up(database: Place) -> None:
+    """OBS-2, SM-9: of one session, and of all of a tenant; what a fork has from its parent counts once."""
+    database.begin("session-dear", *messages())
+    database.begin("session-cheap", "hello")
+    (one,) = database.data("spend", "dear")
+    assert one["by"] == "job" and one["usd"] > 0 and one["rows"][0]["job"] == "main"
+    (all_of_it,) = database.data("spend", "--by", "session")
+    assert [row["session"] for row in all_of_it["rows"]] == ["session-dear"] and all_of_it["usd"] == one["usd"]
+    database.said("sessions", "fork", "dear")
+    assert database.data("spend")[0]["usd"] == one["usd"]
+    assert database.data("spend", "--since", "1d")[0]["usd"] == 0
+
+
 # --- changing what the model sees -------------------------------------------------------------------------------------
 
 
@@ -323,7 +336,7 @@ def test_what_a_database_cannot_do_is_said_in_a_line(database: Place) -> None:
         (("search", "hello", "--rebuild", *there), "--rebuild"),
         (("doctor", "--repair", *there), "--repair"),
     ):
-        done = database.run(*words, flags=False, given="some secret text")
+        done = database.run(*words, flags=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and said in done.stderr, words
     assert not (database.folder / "own").exists()
 

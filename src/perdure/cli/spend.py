@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from perdure.cli.arguments import Json, complete_sessions, configured, examples, family, located, moment_since
+from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.output import note, out, out_json, plural, table, tokens, usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from perdure.adapters.config import Config
     from perdure.context.cost import ForkSpending
+    from perdure.ports.home import Home
 
 app = family()
 By = Literal["day", "session", "model", "job"]
 _HOUR_SECONDS = 3_600.0
+_PAGE = 500  # sessions of a database that are asked for at a time
 _COMMANDS = "commands"  # in the place of a session
 _JOBS = {
     "main": "conversation",
@@ -47,6 +51,8 @@ def spend(
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Only calls since: 90m, 12h, 2d, 1w, or a date.")
     ] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Show what the calls of models cost.
@@ -57,11 +63,16 @@ def spend(
     """
     from perdure.context.cost import spending_rows
 
-    config = configured()
-    chosen = None if session is None else located(session)
-    grouping: By = by or ("day" if chosen is None else "job")
+    config, kept = configured(), KeptIn(store, tenant)
+    grouping: By = by or ("day" if session is None else "job")
     earliest = None if since is None else moment_since(since)
-    spent, unreadable = _spent(config, chosen, earliest)
+    if kept.is_database:
+        import anyio
+
+        read, unreadable = anyio.run(_read_in_database, kept, session, config, earliest)
+    else:
+        read, unreadable = _read_on_files(config, None if session is None else located(session), earliest)
+    spent = _counted_once(read, earliest)
     named = [(_name_of(one, where, grouping), one) for where, one in spent]
     order = sorted(named, key=lambda pair: pair[0]) if grouping == "day" else named
     rows = spending_rows(order)
@@ -75,7 +86,7 @@ def spend(
         "usd": round(sum(row.usd for row in rows), 6),
         "unknown": sum(row.unknown for row in rows),
     }
-    if chosen is not None:
+    if session is not None:
         data |= _pace_of_notes([one for _, one in spent], config)
     if json:
         out_json(data)
@@ -111,7 +122,8 @@ def session_total(config: Config, session: Path) -> str:
     """What a session cost with everything beside it, in words: the same sum as `perdure spend SESSION`."""
     from perdure.context.cost import SpendingRow
 
-    spent, unreadable = _spent(config, session, None)
+    read, unreadable = _read_on_files(config, session, None)
+    spent = _counted_once(read, None)
     total = SpendingRow(of="")
     for _, one in spent:
         total.add(one)
@@ -127,21 +139,39 @@ def _price(row: dict[str, Any]) -> str:
     return f"{row['usd']:,.2f}" + (" and more" if row["unknown"] else "")
 
 
-def _spent(config: Config, chosen: Path | None, earliest: float | None) -> tuple[list[tuple[str, ForkSpending]], int]:
-    """What was spent, each with the session that it belongs to, oldest session first; and how many can't be read.
+@dataclass(frozen=True, slots=True)
+class JournalSpending:
+    """What the calls of a session, or of one of its sub-agents, cost; `where` is the session that pays."""
+
+    created: float
+    where: str
+    calls: Mapping[tuple[str, ...], ForkSpending]
+
+
+def _counted_once(read: Sequence[JournalSpending], earliest: float | None) -> list[tuple[str, ForkSpending]]:
+    """What was spent, each with the session that it belongs to, oldest session first.
 
     What a fork has from the session that it came from is that one's.
     """
+    found: dict[tuple[str, ...], tuple[str, ForkSpending]] = {}
+    for one in sorted(read, key=lambda one: (one.created, one.where)):
+        for key, call in one.calls.items():
+            found.setdefault(key, (one.where, call))
+    return [pair for pair in found.values() if earliest is None or pair[1].at >= earliest]
+
+
+def _read_on_files(config: Config, chosen: Path | None, earliest: float | None) -> tuple[list[JournalSpending], int]:
+    """What journals say, and how many can't be read."""
     from perdure.adapters.journal import DISK
     from perdure.adapters.journal.reading import open_journal_reader
     from perdure.adapters.spending import read_of_commands
     from perdure.context.cost import spending_record, spent_in
     from perdure.errors import JournalError
 
-    sessions: list[tuple[float, str, dict[tuple[str, ...], ForkSpending]]] = []
+    read: list[JournalSpending] = []
     if chosen is None:
         beside = map(spending_record, read_of_commands(config.home))
-        sessions.append((0.0, _COMMANDS, spent_in(beside, config.models)))
+        read.append(JournalSpending(0.0, _COMMANDS, spent_in(beside, config.models)))
     unreadable = 0
     for journal, where, job in _journals(config, chosen, earliest):
         try:
@@ -151,13 +181,41 @@ def _spent(config: Config, chosen: Path | None, earliest: float | None) -> tuple
         except JournalError:
             unreadable += 1
             continue
-        sessions.append((created, where, spent_in(records, config.models, job=job)))
-    found: dict[tuple[str, ...], tuple[str, ForkSpending]] = {}
-    for _, where, spent in sorted(sessions, key=lambda one: one[:2]):
-        for key, one in spent.items():
-            found.setdefault(key, (where, one))
-    kept = [pair for pair in found.values() if earliest is None or pair[1].at >= earliest]
-    return kept, unreadable
+        read.append(JournalSpending(created, where, spent_in(records, config.models, job=job)))
+    return read, unreadable
+
+
+async def _read_in_database(
+    kept: KeptIn, session: str | None, config: Config, earliest: float | None
+) -> tuple[list[JournalSpending], int]:
+    """What the sessions of a tenant say that were written since then, a page after the other; and how many can't."""
+    from perdure.context.cost import spent_in
+    from perdure.errors import JournalError
+
+    read: list[JournalSpending] = []
+    unreadable = 0
+
+    async def take(home: Home, name: str) -> None:
+        nonlocal unreadable
+        try:
+            loaded = await home.load(name)
+        except JournalError:
+            unreadable += 1
+            return
+        records = [placed.record for placed in loaded.records]
+        read.append(JournalSpending(loaded.header.created, name, spent_in(records, config.models, job="main")))
+
+    if session is not None:
+        async with kept.session(session) as named:
+            await take(named.home, named.id)
+        return read, unreadable
+    async with kept.home() as home:
+        page = await home.sessions(since=earliest, limit=_PAGE)
+        while page:
+            for info in page:
+                await take(home, info.id)
+            page = await home.sessions(since=earliest, behind=page[-1], limit=_PAGE)
+    return read, unreadable
 
 
 def _journals(config: Config, chosen: Path | None, earliest: float | None) -> Iterator[tuple[Path, str, str]]:

@@ -60,6 +60,7 @@ MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 USAGE_SECONDS = 5.0  # what a kill may take of the day's count
 RETENTION_SECONDS = 3_600.0
+EXPIRED_AT_ONCE = 500  # sessions of a home that are looked at
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, ClientProtocol] = {
@@ -362,12 +363,15 @@ class Gateway:
             before, home = now - days * 86_400, self.store.home(tenant)
             await home.blobs.forget(before)
             await home.documents(CONVERSATIONS).forget(before)
-            for one in await home.sessions(before=before):
-                try:
-                    await home.delete(one.id)  # what is open here or elsewhere is locked, and stays
-                    gone += 1
-                except PerdureError as e:
-                    _LOG.info("%s stays: %s", one.id, type(e).__name__)
+            page = await home.sessions(before=before, limit=EXPIRED_AT_ONCE)
+            while page:
+                for one in page:
+                    try:
+                        await home.delete(one.id)  # what is open here or elsewhere is locked, and stays
+                        gone += 1
+                    except PerdureError as e:
+                        _LOG.info("%s stays: %s", one.id, type(e).__name__)
+                page = await home.sessions(before=before, behind=page[-1], limit=EXPIRED_AT_ONCE)
         return gone
 
     def ends(self) -> None:
