@@ -1,6 +1,7 @@
 """What one client of the gateway feels of the others, and whether its memory stays flat (GW-3, GW-9, SPD-8).
 
-    python bench/load.py [--requests 10000] [--streams 300] [--seconds 8]
+    python -m bench.load [--requests 10000] [--streams 300] [--seconds 8]
+    python -m bench.load --live 5000 [--store postgres] [--open 5000] [--requests 2000]
 
 stalls: a stream with an event every 10 ms goes through the gateway to a process of its own, while others do each of
 these: nothing, 300 streams at once, 600 bodies that are sent by half, an event of 20 MB, a history of 200,000 tokens
@@ -8,6 +9,9 @@ that is compacted for its next request, a body of 20 MB. Shown is the longest ti
 same stream without the gateway at the same time: what the machine itself takes, which is much when it is busy.
 
 memory: resident memory of the gateway after a tenth of the requests, half of them, and all.
+
+--live: so many conversations of 12 KB at one gateway (SCL-5). All are begun, then gone on with at random, then left
+alone: what the gateway takes of memory, of files or connections and of the processor, and what PostgreSQL is asked.
 """
 
 from __future__ import annotations
@@ -17,13 +21,20 @@ import asyncio
 import contextlib
 import json
 import os
+import random
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from gateway import started
+import psycopg
+from bench.gateway import cpu_seconds, started
+from bench.postgres import asked_since, forget, served
+
+from perdure.testing.postgres import PostgresServer, why_there_is_no_server
 
 TICK_SECONDS = 0.01
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -164,7 +175,7 @@ async def stalls(gateway: str, direct: str, streams: int, seconds: float) -> Non
     print(f"\n{'longest stall of a stream, ms':44}{'gateway':>10}{'direct':>10}")
     for name, work in cases.items():
         process = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--role", "probe", "--url", gateway, "--direct", direct,
+            sys.executable, "-m", "bench.load", "--role", "probe", "--url", gateway, "--direct", direct,
             "--seconds", str(seconds), stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
@@ -203,21 +214,123 @@ async def memory(gateway: str, pid: int, requests: int) -> None:
     await asyncio.gather(*(client(number) for number in range(20)))
 
 
+@dataclass
+class Live:
+    """Conversations at a gateway, and what the gateway and a database are seen to do."""
+
+    url: str
+    pid: int
+    db: psycopg.Connection | None
+    bodies: list[list[dict[str, str]]]
+
+    async def turns(self, numbers: Iterable[int]) -> list[float]:
+        """A turn of each of these conversations, 16 at a time; how many milliseconds each took."""
+        queue, took = iter(numbers), list[float]()
+
+        async def client() -> None:
+            for number in queue:
+                messages = self.bodies[number]
+                body = json.dumps({"model": "m", "max_tokens": 10, "stream": True, "messages": messages}).encode()
+                began = time.perf_counter()
+                await ask(self.url, body, key="live")
+                took.append((time.perf_counter() - began) * 1e3)
+                messages += [{"role": "assistant", "content": "fine"}, {"role": "user", "content": "and now?"}]
+
+        await asyncio.gather(*(client() for _ in range(16)))
+        return took
+
+    async def during(self, what: str, work: Callable[[], Awaitable[list[float]]]) -> None:
+        """Do something, and say what it took."""
+        if self.db is not None:
+            forget(self.db)
+        began, busy = time.perf_counter(), cpu_seconds(self.pid)
+        took = await work()
+        await asyncio.sleep(1.5)  # what is written behind the answers
+        seconds, busy = time.perf_counter() - began - 1.5, cpu_seconds(self.pid) - busy
+        parts = [f"{what:26}"]
+        if took:
+            p99 = sorted(took)[int(len(took) * 0.99)]
+            parts.append(
+                f"{len(took) / seconds:,.0f} a second, median {statistics.median(took):.0f} ms, p99 {p99:.0f} ms"
+            )
+        parts.append(
+            f"{busy / (len(took) or seconds) * 1e3:.1f} ms of the processor each"
+            if took
+            else f"{100 * busy / (seconds + 1.5):.1f} % of a processor"
+        )
+        if self.db is not None:
+            for name, count in asked_since(self.db).items():
+                parts.append(f"{count / (len(took) or seconds + 1.5):.1f} {name}")
+        print(", ".join(parts) + ("" if took else " a second" * (self.db is not None)))
+        print(f"{'':26}{self.held()}", flush=True)
+
+    def held(self) -> str:
+        """What the gateway has of the machine and of the database."""
+        files = len(os.listdir(f"/proc/{self.pid}/fd"))
+        told = f"{resident_mb(self.pid):,.0f} MB resident, {files} files and sockets open"
+        if self.db is not None:
+            row = self.db.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure'").fetchone()
+            told += f", {row[0] if row else 0} connections to PostgreSQL"
+        return told
+
+
+async def live(at: Live, requests: int, rest: float) -> None:
+    chance, count = random.Random(5), len(at.bodies)
+    print(f"{'before':26}{at.held()}")
+    await at.during(f"{count:,} conversations begin", lambda: at.turns(range(count)))
+    await at.during(f"{requests:,} turns at random", lambda: at.turns(chance.randrange(count) for _ in range(requests)))
+
+    async def nothing() -> list[float]:
+        await asyncio.sleep(rest)
+        return []
+
+    await at.during(f"{rest:.0f} s at rest", nothing)
+
+
+def live_sessions(told: argparse.Namespace) -> None:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        upstream, _ = stack.enter_context(started("-m", "bench.load", "--role", "upstream"))
+        db, store = None, list[str]()
+        if told.store == "postgres":
+            if why := why_there_is_no_server():
+                sys.exit(why)
+            settings = {"shared_preload_libraries": "pg_stat_statements"}
+            server = PostgresServer.start(Path(tempfile.gettempdir()), is_durable=True, settings=settings)
+            url, db = stack.enter_context(served(stack.enter_context(server)))
+            store = ["--store", url]
+        kept = f"open_sessions = {told.open or told.live}\nopen_tokens = 1_000_000_000\n"
+        folder.joinpath("config.toml").write_text(
+            f'window_tokens = 200_000\n[gateway]\n{kept}[gateway.upstreams.anthropic]\nurl = "{upstream}"\n'
+        )
+        env = {**os.environ, "PERDURE_HOME": str(folder)}
+        gate, pid = stack.enter_context(started("-m", "perdure", "serve", "--port", "0", "--json", *store, env=env))
+        print(f"\n{told.live:,} live sessions in {told.store}, {told.open or told.live:,} of them kept in memory")
+        bodies = [json.loads(said(f"live {n}", history=6))["messages"] for n in range(told.live)]
+        asyncio.run(live(Live(gate, pid, db, bodies), told.requests, told.seconds))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--requests", type=int, default=10_000, help="0 measures no memory")
     parser.add_argument("--streams", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--live", type=int, default=0, metavar="N", help="so many conversations, and nothing else")
+    parser.add_argument("--store", choices=["files", "postgres"], default="files", help="where those are kept")
+    parser.add_argument("--open", type=int, default=0, metavar="N", help="of them kept in memory; else all")
     for name in ("--role", "--url", "--direct"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.role:
         asyncio.run(upstream() if told.role == "upstream" else probe(told.url, told.direct, told.seconds))
         return
+    if told.live:
+        live_sessions(told)
+        return
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        url, _ = stack.enter_context(started(__file__, "--role", "upstream"))
-        direct, _ = stack.enter_context(started(__file__, "--role", "upstream"))
+        url, _ = stack.enter_context(started("-m", "bench.load", "--role", "upstream"))
+        direct, _ = stack.enter_context(started("-m", "bench.load", "--role", "upstream"))
         home.joinpath("config.toml").write_text(
             f'window_tokens = 200_000\n[gateway.upstreams.anthropic]\nurl = "{url}"\n[gateway.upstreams.probe]\n'
             f'url = "{direct}"\n[gateway.routes.probe]\nanthropic = "probe"\n'

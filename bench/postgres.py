@@ -268,21 +268,26 @@ def serving_gateway(stack: contextlib.ExitStack, home: Path, upstream: str, stor
 
 
 @contextlib.contextmanager
-def databases(server: PostgresServer, delay_ms: float) -> Iterator[tuple[dict[str, str], psycopg.Connection]]:
-    """The URL of a new database for who serves, direct and from further away; and a connection of its superuser."""
+def served(server: PostgresServer) -> Iterator[tuple[str, psycopg.Connection]]:
+    """The URL of a new database for who serves, and a connection of its superuser, who sees what is asked."""
     server.execute("CREATE ROLE perdure_owner LOGIN CREATEROLE")
     server.execute("CREATE DATABASE cost OWNER perdure_owner")
     asyncio.run(_migrated(server.url_of("cost", "perdure_owner")))
     server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
-    url = server.url_of("cost", "gateway")
-    command = ("-m", "bench.postgres", "--role", "delay", "--url", url, "--delay", str(delay_ms))
-    with gateway.started(*command) as (proxy, _), closing(psycopg.connect(server.url_of("cost"))) as db:
-        db.autocommit = True
+    with closing(psycopg.connect(server.url_of("cost"), autocommit=True)) as db:
         db.execute("CREATE EXTENSION pg_stat_statements")
+        yield server.url_of("cost", "gateway"), db
+
+
+@contextlib.contextmanager
+def also_further(url: str, delay_ms: float) -> Iterator[dict[str, str]]:
+    """URLs of a database by what it is called: direct, and from further away."""
+    command = ("-m", "bench.postgres", "--role", "delay", "--url", url, "--delay", str(delay_ms))
+    with gateway.started(*command) as (proxy, _):
         further = url.replace(f":{urlsplit(url).port}", f":{urlsplit(proxy).port}")
         trips = round_trip_ms(url), round_trip_ms(further)
         print(f"a round trip to PostgreSQL: {trips[0]:.2f} ms, from further away {trips[1]:.2f} ms")
-        yield {"PostgreSQL": url, f"PostgreSQL, {delay_ms:g} ms away": further}, db
+        yield {"PostgreSQL": url, f"PostgreSQL, {delay_ms:g} ms away": further}
 
 
 async def _migrated(url: str) -> None:
@@ -302,7 +307,7 @@ async def with_stores(
 
 def measure(options: argparse.Namespace, folder: Path, server: PostgresServer) -> None:
     what = options.what or ["rates", "library", "gateway"]
-    with databases(server, options.delay) as (urls, db):
+    with served(server) as (url, db), also_further(url, options.delay) as urls:
         if "rates" in what:
             rated = lambda stores: rates(stores, options.appends, options.jobs)  # noqa: E731
             asyncio.run(with_stores(folder / "rates", urls, rated, is_fast=True))

@@ -20,7 +20,7 @@ from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.errors import JournalError, JournalLost, NewerFormat
 from perdure.memory.changes import SaveMemory, Stamp
-from perdure.ports.home import KnownLink
+from perdure.ports.home import KnownLink, StoredSession
 from perdure.testing.postgres import PostgresServer
 from perdure.transcript.codec import encode_line
 from perdure.transcript.history import CLIENT, HistoryPosition
@@ -589,6 +589,38 @@ def test_nobody_waits_for_a_session_that_somebody_else_has_locked(
             assert names(await home.load(f"s{number}")) == ["a"] + ["b"] * (number != 9)
 
     with_homes(postgres, body)
+
+
+def test_sessions_that_share_links_never_wait_for_each_other_in_a_circle(
+    postgres: str, postgres_server: PostgresServer
+) -> None:
+    """SCL-5, GW-4: groups of two processes that enter the same links, and the index that writes them as well."""
+    asked = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        chance, pairs = Random(5), list[tuple[PostgresHome, StoredSession]]()
+        for number in range(24):
+            where = (home, other)[number % 2]
+            pairs.append((where, await where.create(f"s{number}", project="/p", created=1.0)))
+
+        async def write(where: PostgresHome, stored: StoredSession, step: int) -> None:
+            talk = chance.randrange(4)  # one of those that several sessions have
+            links = [bytes([step, talk, number, 0]) * 4 for number in range(6)]
+            places = [HistoryPosition(n, link, MessageId("m")) for n, link in enumerate(links)]
+            where.links.enter(KnownLink(place.link, stored.id, place.count) for place in places[:3])
+            await stored.journal.append((said(f"m{step}"), *(place.cursor(CLIENT) for place in places)))
+            await where.links.flush()
+
+        for step in range(15):
+            async with anyio.create_task_group() as group:
+                for pair in pairs:
+                    group.start_soon(write, *pair, step)
+        for _, stored in pairs:
+            await stored.journal.close()
+
+    before = postgres_server.execute(asked, url=as_superuser(postgres))
+    with_homes(postgres, body)
+    assert postgres_server.execute(asked, url=as_superuser(postgres)) == before
 
 
 def test_appends_that_are_cancelled_hold_up_no_others(postgres: str) -> None:

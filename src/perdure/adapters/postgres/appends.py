@@ -14,6 +14,7 @@ from typing import Any, Final
 import psycopg
 
 from perdure.adapters.postgres.database import SERVE, Database, is_lost
+from perdure.adapters.postgres.links import ENTER, EnteredLinks, entering, key_of
 from perdure.errors import JournalError
 
 APPEND: Final = (
@@ -27,7 +28,7 @@ _APPEND_IF_FREE: Final = (
 _AT_ONCE: Final = 2  # groups of a tenant that are under way
 _MOST: Final = 16  # appends of a group
 _MOST_BYTES: Final = 512 * 1024  # of lines in one, but for a single append
-_TRIES: Final = 3
+_NO_LINKS: Final[tuple[Any, ...]] = ([], [], [], None)
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +36,7 @@ class _Waiting:
     """An append that waits for its turn. `status` is what came of it; None when it has to be made by itself."""
 
     values: tuple[Any, ...]
+    entered: EnteredLinks
     size: int
     turn: asyncio.Future[list[_Waiting]]  # the group that it is to store; none when it was stored with another's
     status: str | None = None
@@ -71,12 +73,15 @@ class Appends:
         self._db = db
         self._queues: dict[int, _Queue] = {}
 
-    async def append(self, tenant: int, values: tuple[Any, ...], size: int) -> str:
-        """Store lines, given as `APPEND` takes them: 'done', or why not. `JournalError` as the database's."""
+    async def append(self, tenant: int, values: tuple[Any, ...], entered: EnteredLinks, size: int) -> str:
+        """Store lines, given as `APPEND` takes them, with their links: 'done', or why not.
+
+        `JournalError` where the database can't, or doesn't answer.
+        """
         if self._db.is_joined:
-            return await self._alone(values)
+            return await self._alone(values, entered)
         queue = self._queues.setdefault(tenant, _Queue())
-        one = _Waiting(values, size, asyncio.get_running_loop().create_future())
+        one = _Waiting(values, entered, size, asyncio.get_running_loop().create_future())
         queue.waiting.append(one)
         if queue.at_work < _AT_ONCE:
             queue.at_work += 1
@@ -100,7 +105,7 @@ class Appends:
                     self._queues.pop(tenant, None)
         if one.error is not None:
             raise one.error
-        return await self._alone(values) if one.status is None else one.status
+        return await self._alone(values, entered) if one.status is None else one.status
 
     async def _store(self, tenant: int, group: Sequence[_Waiting]) -> None:
         """Give each its status or its error. Where one that was refused took the others with it, neither."""
@@ -111,7 +116,7 @@ class Appends:
         error: JournalError | None = None
         try:
             if len(group) == 1:
-                group[0].status = await self._alone(group[0].values)
+                group[0].status = await self._alone(group[0].values, group[0].entered)
             else:
                 await self._together(tenant, group)
         except JournalError as e:
@@ -120,23 +125,32 @@ class Appends:
             one.error = error
 
     async def _together(self, tenant: int, group: Sequence[_Waiting]) -> None:
+        """Their lines, and then all their links in the order of their keys, so that no two groups wait for each other.
+
+        The links of one that isn't stored are entered as well: who follows them finds what the session has.
+        """
+        links = [link for one in group for link in one.entered.links]
+        names = {one.entered.session: one.entered.name for one in group if one.entered.name is not None}
         async with self._db.connection() as connection:
             cursors = []
             async with connection.pipeline():
                 await connection.execute(SERVE, (tenant,))
                 for one in group:
-                    cursors.append(await connection.execute(_APPEND_IF_FREE, (*one.values, *one.values[:2])))
+                    values = (*one.values, *_NO_LINKS, *one.values[:2])
+                    cursors.append(await connection.execute(_APPEND_IF_FREE, values))
+                if links or names:
+                    await connection.execute(ENTER, entering(tenant, links, names))
             for one, cursor in zip(group, cursors, strict=True):
                 row = await cursor.fetchone()
                 one.status = None if row is None else str(row[0])
 
-    async def _alone(self, values: tuple[Any, ...]) -> str:
-        for left in reversed(range(_TRIES)):
-            try:
-                async with self._db.connection() as connection:
-                    row = await (await connection.execute(APPEND, values)).fetchone()
-                    return str(row[0]) if row else "deleted"
-            except JournalError as e:  # two gateways entered the same links, each in its own order
-                if not (left and isinstance(e.__cause__, psycopg.errors.DeadlockDetected)):
-                    raise
-        raise AssertionError
+    async def _alone(self, values: tuple[Any, ...], entered: EnteredLinks) -> str:
+        async with self._db.connection() as connection:
+            row = await (await connection.execute(APPEND, (*values, *entered_values(entered)))).fetchone()
+        return str(row[0]) if row else "deleted"
+
+
+def entered_values(entered: EnteredLinks) -> tuple[Any, ...]:
+    """The end of what `APPEND` is given: what the index of links learns."""
+    links, name = entered.links, None if entered.name is None else key_of(entered.name)
+    return [one.link for one in links], [one.messages for one in links], [key_of(one.answer) for one in links], name

@@ -13,13 +13,13 @@ import anyio
 import anyio.to_thread
 
 from perdure.adapters.journal.links import links_in
-from perdure.adapters.postgres.appends import APPEND
+from perdure.adapters.postgres.appends import APPEND, entered_values
 from perdure.adapters.postgres.blobs import KEPT
 from perdure.adapters.postgres.journal import (
-    EnteredLinks,
     JournalRow,
     PostgresJournal,
     append_values,
+    entered_by,
     listed_about,
 )
 from perdure.adapters.postgres.store import PostgresHome
@@ -142,10 +142,10 @@ class PostgresSessionWriting(PostgresSession):
             owner=self.head.owner,
             lease_seconds=self._home.store.lease_seconds,
             about=about,
-            entered=EnteredLinks.of(self._session, rows, self._answers),
         )  # fmt: skip
+        entered = entered_values(entered_by(self._session, rows, self._answers))
         async with self._home.store.db.connection() as connection:
-            done = await (await connection.execute(APPEND, values)).fetchone()
+            done = await (await connection.execute(APPEND, (*values, *entered))).fetchone()
         if not done or done[0] != "done":
             raise JournalLost(f"{self.head.place}: the session was {done and done[0]} meanwhile: copy it again")
         self._seq, self._end, self._about = self._seq + len(rows), self._end + sum(map(len, lines)), about

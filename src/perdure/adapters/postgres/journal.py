@@ -39,9 +39,9 @@ from perdure.adapters.journal.reading import (
 from perdure.adapters.journal.store import ListingFacts
 from perdure.adapters.postgres.appends import Appends
 from perdure.adapters.postgres.database import Database, is_lost
-from perdure.adapters.postgres.links import PostgresLinks, key_of
+from perdure.adapters.postgres.links import EnteredLinks, PostgresLinks
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionNotFound
-from perdure.ports.home import Durability, KnownLink
+from perdure.ports.home import Durability
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -109,21 +109,6 @@ class JournalRow:
         if boundary is not None:
             kept_from = boundary.kept_from or (0 if boundary.kept else offset)
         return cls(line, kept_from, records)
-
-
-@dataclass(frozen=True, slots=True)
-class EnteredLinks:
-    """What the index of links learns from lines of a session: links, and its name; None where they don't say one."""
-
-    session: str
-    links: list[KnownLink]
-    name: str | None
-
-    @classmethod
-    def of(cls, session: str, lines: Sequence[JournalRow], answers: dict[MessageId, tuple[str, ...]]) -> EnteredLinks:
-        """What these say. `answers`: as for `links_in`."""
-        records = [record for line in lines for record in line.records]
-        return cls(session, list(links_in(records, session, answers)), name_in(records))
 
 
 @dataclass(slots=True)
@@ -376,7 +361,7 @@ class PostgresJournal(GroupedAppends):
         instead of what the first attempt may have left; and where the database stays away, by the next append.
         """
         about = listed_about(self._about, lines)
-        entered = EnteredLinks.of(self._head.header.session, lines, self._answers)
+        entered = entered_by(self._head.header.session, lines, self._answers)
         size = sum(len(line.data) for line in lines)
         for is_over in (False, True):
             values = append_values(
@@ -390,10 +375,9 @@ class PostgresJournal(GroupedAppends):
                 owner="" if is_last else self._head.owner,
                 lease_seconds=_OVER_SECONDS if is_last else self._lease_seconds,
                 about=None if about == self._about else about,
-                entered=entered,
             )
             try:
-                status = await self._appends.append(self._head.tenant, values, size)
+                status = await self._appends.append(self._head.tenant, values, entered, size)
                 break
             except JournalLost:
                 raise  # the tenant is being deleted
@@ -406,7 +390,7 @@ class PostgresJournal(GroupedAppends):
                 await self._db.renew()
         if status != "done":
             raise self._lost(status)
-        self._links.stored(entered.session, entered.links, entered.name)
+        self._links.stored(entered)
         self._held_until = 0.0 if is_last else time.monotonic() + self._lease_seconds / 2
         self._is_unsure = False
         self._about = about
@@ -443,16 +427,19 @@ def append_values(
     owner: str,
     lease_seconds: float,
     about: bytes | None,
-    entered: EnteredLinks,
 ) -> tuple[Any, ...]:
-    """What `APPEND` is given."""
-    found, links = _facts(lines), entered.links
-    known = ([one.link for one in links], [one.messages for one in links], [key_of(one.answer) for one in links])
+    """What `APPEND` is given, but for what the index of links learns."""
+    found = _facts(lines)
     data, kept_from = [line.data for line in lines], [line.kept_from for line in lines]
     head = (tenant, session, fence, seq, offset)
     listed = (found.counted, found.is_counted, about)
-    named = None if entered.name is None else key_of(entered.name)
-    return (*head, data, kept_from, is_unsure, owner, lease_seconds, *listed, *known, named)
+    return (*head, data, kept_from, is_unsure, owner, lease_seconds, *listed)
+
+
+def entered_by(session: str, lines: Sequence[JournalRow], answers: dict[MessageId, tuple[str, ...]]) -> EnteredLinks:
+    """What the index of links learns from lines of a session. `answers`: as for `links_in`."""
+    records = [record for line in lines for record in line.records]
+    return EnteredLinks(session, list(links_in(records, session, answers)), name_in(records))
 
 
 def _facts(lines: Sequence[JournalRow]) -> ListingFacts:

@@ -7,7 +7,8 @@ known here at once, also of lines that wait to be stored; it is written by itsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -19,7 +20,29 @@ from perdure.ports.home import KnownLink
 _LOG = logging.getLogger("perdure.gateway")
 _MOST_NAMED: Final = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
 _MOST_ENTERED: Final = 10_000  # that wait for a database which doesn't answer; the journals have them
-_ENTER: Final = "SELECT perdure.enter(%s, %b::bytea[], %s::text[], %s::bigint[], %b::bytea[], %s::text[], %b::bytea[])"
+ENTER: Final = "SELECT perdure.enter(%s, %b::bytea[], %s::text[], %s::bigint[], %b::bytea[], %s::text[], %b::bytea[])"
+
+
+@dataclass(frozen=True, slots=True)
+class EnteredLinks:
+    """What the index learns of a session: links, and its name; None where that stays what it is."""
+
+    session: str
+    links: Sequence[KnownLink]
+    name: str | None = None
+
+
+def entering(tenant: int, links: Sequence[KnownLink], names: Mapping[str, str]) -> tuple[Any, ...]:
+    """What `ENTER` is given."""
+    return (
+        tenant,
+        [row.link for row in links],
+        [row.session for row in links],
+        [row.messages for row in links],
+        [key_of(row.answer) for row in links],
+        list(names),
+        [key_of(name) for name in names.values()],
+    )
 
 
 class PostgresLinks:
@@ -67,13 +90,13 @@ class PostgresLinks:
         """Enter the name that a session has from now on, in the place of any before; empty for none."""
         self._names[session] = name
 
-    def stored(self, session: str, links: Sequence[KnownLink], name: str | None) -> None:
+    def stored(self, entered: EnteredLinks) -> None:
         """An append of a session has written these: where they were entered as well, they needn't be written again."""
-        if self._entered and links:
+        if self._entered and (links := entered.links):
             written = {*links, *(row._replace(answer="") for row in links)}  # of a link alone any answer says it
             self._entered = [row for row in self._entered if row not in written]
-        if name is not None and self._names.get(session) == name:
-            del self._names[session]
+        if entered.name is not None and self._names.get(entered.session) == entered.name:
+            del self._names[entered.session]
 
     async def flush(self) -> None:
         """Write what was entered, and no append has written."""
@@ -99,17 +122,9 @@ class PostgresLinks:
     async def _write(self) -> None:
         rows, self._entered = self._entered, []
         names, self._names = self._names, {}
-        values = (
-            [row.link for row in rows],
-            [row.session for row in rows],
-            [row.messages for row in rows],
-            [key_of(row.answer) for row in rows],
-            list(names),
-            [key_of(name) for name in names.values()],
-        )
         try:
             tenant = await self._db.make_tenant(self._tenant)
-            await self._db.ask(tenant, _ENTER, (tenant, *values))
+            await self._db.ask(tenant, ENTER, entering(tenant, rows, names))
         except JournalError as e:
             _LOG.warning("the index of sessions can't be written: %s", e)
             self._entered = (rows + self._entered)[-_MOST_ENTERED:]

@@ -25,17 +25,17 @@ from perdure.adapters.journal.store import (
 from perdure.adapters.machine.repositories import memory_roots_in_rows
 from perdure.adapters.memory.catalogue import FolderMemories
 from perdure.adapters.memory.store import StoredMemories
-from perdure.adapters.postgres.appends import APPEND, Appends
+from perdure.adapters.postgres.appends import APPEND, Appends, entered_values
 from perdure.adapters.postgres.blobs import KEPT, NO_SESSION, TO_DELETE, BlobPlace, PostgresBlobs, TableBlobs
 from perdure.adapters.postgres.database import Database, is_sayable
 from perdure.adapters.postgres.deletion import delete_tenant
 from perdure.adapters.postgres.journal import (
     LET_GO,
-    EnteredLinks,
     JournalRow,
     PostgresJournal,
     SessionHead,
     append_values,
+    entered_by,
     listed_about,
 )
 from perdure.adapters.postgres.kept import (
@@ -285,9 +285,9 @@ class PostgresHome:
                     about = listed_about(about, batch)
                     values = append_values(
                         tenant, number, 1, seq, offset, batch, is_unsure=False, owner=owner, lease_seconds=0.0,
-                        about=about, entered=EnteredLinks.of(session, batch, answers),
+                        about=about,
                     )  # fmt: skip
-                    await cursor.execute(APPEND, values)
+                    await cursor.execute(APPEND, (*values, *entered_values(entered_by(session, batch, answers))))
                     seq, offset = seq + len(batch), offset + sum(len(line.data) for line in batch)
                 if reserved is None:
                     await cursor.execute(_COPY_BLOBS, (tenant, number, tenant, _number_of(source)))
