@@ -1,4 +1,4 @@
-"""Several gateways over one store: a session goes on in any of them, and has one owner at a time (SCL-3)."""
+"""Several gateways over one store: a session goes on in any of them, and has one owner at a time (GW-5, SCL-3)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import openai
 import pytest
+from tests.agents import until
 from tests.gateways import Running, fake, in_loop, serving, upstream
 
 from perdure.adapters.journal.memory_home import MemoryHomes
@@ -19,6 +21,9 @@ from perdure.testing.server import FakeServer
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
 from perdure.wiring.stores import store_at
+
+if TYPE_CHECKING:
+    from perdure.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.only_on("files", "these name their stores themselves")]
 
@@ -57,14 +62,14 @@ class Talk:
         return said
 
 
-async def home_of(store: Store) -> Home:
-    (tenant,) = await store.tenants()
-    return store.home(tenant)
+def home_of(at: Running) -> Home:
+    """The home of the only tenant that asked this gateway."""
+    (tenant,) = at.gateway.tenants_open()
+    return at.gateway.store.home(tenant)
 
 
-async def words_in(store: Store) -> list[str]:
+async def words_in(home: Home) -> list[str]:
     """What was said in the only session."""
-    home = await home_of(store)
     (info,) = await home.sessions()
     records = [placed.record for placed in (await home.load(info.id)).records]
     return ["".join(texts_of(one.blocks)) for one in records if isinstance(one, Message)]
@@ -76,14 +81,14 @@ def forks(*gateways: Running) -> float:
 
 @in_loop
 async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path, open_store: Callable[[], Store]) -> None:
-    """SCL-3: each request may come to another one; nothing is lost, said twice or forked."""
+    """GW-5, SCL-3: each request may come to another one; nothing is lost, said twice or forked."""
     store, said = open_store(), [f"answer {n}" for n in range(6)]
     async with fake(upstream(*said)) as server, two(tmp_path, server, open_store(), open_store()) as (one, other):
         talk, expected = Talk(), list[str]()
         for n, at in enumerate((one, other, one, one, other, one)):
             assert await talk.say(at, f"question {n}") == said[n]
             expected += [f"question {n}", said[n]]
-        assert await words_in(store) == expected
+        assert await words_in(home_of(one)) == expected
         assert forks(one, other) == 0 and not server.upstream.statistics.violations
         for at in (one, other):
             assert len(at.held) <= 1 and at.metric("perdure_passed_total", reason="journal") == 0
@@ -118,7 +123,7 @@ async def test_a_session_is_nobody_elses_while_a_request_is_under_way(tmp_path: 
         go_on.set()
         await slow
         assert one.metric("perdure_unrecorded_total", reason="journal") == 0
-        assert (await words_in(store))[:3] == ["hello", "first", "and on"]
+        assert (await words_in(home_of(one)))[:3] == ["hello", "first", "and on"]
 
 
 @in_loop
@@ -133,7 +138,7 @@ async def test_an_owner_that_was_paused_writes_nothing_more_and_opens_the_sessio
 
         async def paused(*given: Any, **named: Any) -> Any:
             now[0] += 1_000.0
-            home = await home_of(store)
+            home = home_of(at)
             thief = await home.open(held.id)
             await thief.journal.append((Message.of("user", "from elsewhere", note="thief"),))
             await thief.journal.close()
@@ -143,10 +148,68 @@ async def test_an_owner_that_was_paused_writes_nothing_more_and_opens_the_sessio
         assert await talk.say(at, "and on") == "second"
         at.gateway.client.send = asked  # type: ignore[method-assign]
         assert held.journal.is_lost
-        assert await words_in(store) == ["hello", "first", "from elsewhere"]
+        assert await words_in(home_of(at)) == ["hello", "first", "from elsewhere"]
         assert await talk.say(at, "further") == "third"
-        assert (await words_in(store))[3:] == ["and on", "second", "further", "third"]
+        assert (await words_in(home_of(at)))[3:] == ["and on", "second", "further", "third"]
         (again,) = at.held
         assert again.session is not held.session and not again.journal.is_lost
         async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
             assert answer.status == 200
+
+
+@in_loop
+async def test_what_one_gateway_knows_every_gateway_knows(tmp_path: Path, open_store: Callable[[], Store]) -> None:
+    """GW-5, GW-6, GW-9: stored answers and their deletion, conversations, and what a tenant used today."""
+    stores, more = (open_store(), open_store()), {"limits": {"tokens_per_day": 10_000}}
+    async with (
+        fake(upstream("one", "two", "three")) as server,
+        serving(tmp_path, server, store=stores[0], **more) as one,
+        serving(tmp_path, server, store=stores[1], **more) as other,
+    ):
+        first = await one.gpt().responses.create(model="m", input="hello")
+        kept = await one.gpt().conversations.create(items=[{"role": "user", "content": "of a heron"}])
+        asked, client = one.gpt(max_retries=0).responses, other.gpt(max_retries=0)
+        second = await client.responses.create(model="m", input="and on", previous_response_id=first.id)
+        assert (await asked.retrieve(second.id)).output_text == "two"
+        said = await client.responses.create(model="m", input="what?", conversation=kept.id)
+        assert said.output_text == "three" and "of a heron" in str(other.bodies[-1]["input"])
+        items = [item async for item in await one.gpt().conversations.items.list(kept.id, order="asc")]
+        assert len(items) == 3
+        assert not server.upstream.statistics.violations
+        await client.responses.delete(second.id)  # also upstream, which was never told to keep it
+        for at in (one, other):
+            with pytest.raises(openai.NotFoundError):
+                await at.gpt(max_retries=0).responses.retrieve(second.id)
+        (tenant,) = other.gateway.tenants_open()
+        now, limits = other.gateway.clock.now(), other.gateway.active.gateway.limits
+        await other.gateway.usage.save(now)
+        used = (await one.gateway.usage.of(tenant, now + 6, limits)).today(now)
+        assert used.requests >= 3 and used.prompt_tokens > 20
+
+
+@in_loop
+async def test_a_database_that_is_away_does_not_stop_the_proxy(
+    tmp_path: Path, postgres_server: PostgresServer, postgres: str
+) -> None:
+    """GW-5, REL-15: what can't be recorded is answered all the same; once it is back, the session goes on there."""
+    async with fake() as server, serving(tmp_path, server, store=store_at(postgres)) as at:
+        talk = Talk()
+
+        async def ready() -> int:
+            async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
+                return answer.status
+
+        await talk.say(at, "before")
+        (held,) = at.held
+        await until(lambda: not held.users and held.journal._journal._held_until == 0.0)  # type: ignore[attr-defined]
+        await asyncio.to_thread(postgres_server.kill)
+        try:
+            for said in ("while it is away", "and still"):
+                assert await talk.say(at, said) == "ok"
+            assert await ready() == 503 and at.metric("perdure_passed_total", reason="journal") == 2
+        finally:
+            await asyncio.to_thread(postgres_server.resume)
+        await talk.say(at, "after")
+        (held,) = at.held
+        assert await ready() == 200 and held.head.count == len(talk.messages) == 8 and forks(at) == 0
+        assert (await words_in(home_of(at)))[::2] == ["before", "while it is away", "and still", "after"]
