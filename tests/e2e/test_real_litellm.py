@@ -170,6 +170,7 @@ async def test_a_real_proxy_before_us_behind_us_and_with_us_as_its_guardrail(tmp
         assert at.metric("perdure_requests_total", route="default", kind="compress", mode="view") >= CALLS - 2
 
 
+@pytest.mark.only_on("files", "no gateway takes part")
 @in_loop
 async def test_a_real_proxy_with_our_hook_in_it(tmp_path: Path) -> None:
     """LIB-4: 40 calls of each of two conversations at once in a window of 24,000, named or not, and no error."""

@@ -44,7 +44,7 @@ def granted(server: PostgresServer, database: str, folder: Path) -> str:
 def test_gateways_of_two_machines_go_on_with_each_others_sessions(
     tmp_path: Path, postgres_server: PostgresServer, database: str
 ) -> None:
-    """SCL-1, SCL-3, SCL-6: also with that of one that is killed; a tenant that is deleted is gone."""
+    """GW-5, SCL-1, SCL-3, SCL-6: also with that of one that is killed; a tenant that is deleted is gone."""
     url = granted(postgres_server, database, tmp_path)
     assert "current" in perdure(tmp_path, "store", "migrate", postgres_server.url_of(database, "perdure_owner")).stdout
     messages: list[Any] = [{"role": "user", "content": "hello"}]
