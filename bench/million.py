@@ -1,6 +1,7 @@
 """What a million sessions take in PostgreSQL, from a hundred thousand that are really there (SCL-7).
 
-Usage: python -m bench.million [FOLDER] [--sessions 100000] [--long 0.012] [--tenants 200] [--within FOLDER]
+Usage: python -m bench.million [FOLDER] [--sessions 100000] [--long 0.012] [--tenants 200] [--searched 4000] [--cold]
+           [--within FOLDER]
 
 The recordings under FOLDER (../shared/data) are imported, and appended to journals in a PostgreSQL of its own, from
 a wheel, which syncs what it commits. Sessions are then copies of these, whole and line for line, drawn with a fixed
@@ -9,8 +10,11 @@ them; a fifth belong to one tenant, the rest to the others. Beside the lines sta
 histories. The server's settings are those of `SETTINGS`.
 
 Printed is what they take in tables, indexes and TOAST, by line and by session; what a turn asks of the database,
-counted by pg_stat_statements; how long opening, reading, appending and listing take at that size; what vacuum takes
-after appends and after a tenant has gone; and from all that, a million sessions.
+counted by pg_stat_statements; how long opening, reading, appending, listing, finding a history, searching and deleting
+take at that size; what vacuum takes after appends and after a tenant has gone; and from all that, a million sessions.
+
+What was said in `--searched` sessions of the large tenant is in its index for search, each text with a word of its own.
+`--cold`: the server is started again, the system's cache of files dropped (as root), and some of it asked once more.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,7 +41,9 @@ from tests.gateways import CodingClient, fake, serving
 
 from perdure import Message
 from perdure.adapters.journal import JOURNAL
+from perdure.adapters.postgres.links import key_of
 from perdure.adapters.postgres.schema import SERVING, migrate
+from perdure.adapters.postgres.search import indexed_pieces
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.testing.postgres import PostgresServer, why_there_is_no_server
 from perdure.transcript.codec import decode_header, decode_line
@@ -54,6 +61,8 @@ LARGE_TENANT, TEMPLATES = 0.2, "templates"
 IN_TEN = {"links": 7, "answers": 3}  # lines, as turns through the gateway enter them; this is measured again below
 TABLES = ("sessions", "records", "links", "answers")
 TIMES = 300
+PROJECTS = 50
+FIRST = 1_000_000  # the number of the first session that is loaded
 _COLUMNS = "tenant, session, seq, at, needs, line"
 _HEAD = "project, created, header, seq, bytes, fence, owner, modified, messages, about"  # but for whose it is
 
@@ -120,7 +129,7 @@ def loaded(db: psycopg.Connection, plan: Sequence[Template], tenants: Sequence[i
     """COPY sessions and their lines. Foreign keys hold by the way it is made; so they aren't checked for each row."""
     chance, large = random.Random(8), int(len(plan) * LARGE_TENANT)
     whose = [tenants[0] if n < large else tenants[1 + chance.randrange(len(tenants) - 1)] for n in range(len(plan))]
-    first, past = 1_000_000, datetime.fromtimestamp(0, UTC)
+    past = datetime.fromtimestamp(0, UTC)
     db.execute("SET session_replication_role = replica")
     heads = f"COPY perdure.sessions (tenant, number, id, lease_until, {_HEAD}) FROM STDIN (FORMAT BINARY)"
     with db.cursor() as cursor, cursor.copy(heads.encode()) as copy:
@@ -128,12 +137,12 @@ def loaded(db: psycopg.Connection, plan: Sequence[Template], tenants: Sequence[i
             "int8 int8 text timestamptz text float8 bytea int8 int8 int8 text timestamptz int8 bytea".split()
         )
         for n, one in enumerate(plan):
-            copy.write_row((whose[n], first + n, f"s_{n:032x}", past, *one.head))
+            copy.write_row((whose[n], FIRST + n, f"s_{n:032x}", past, f"/p{n % PROJECTS}", *one.head[1:]))
     with db.cursor() as cursor, cursor.copy(f"COPY perdure.records ({_COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy:
         copy.set_types("int8 int8 int8 int8 int8 bytea".split())
         for n, one in enumerate(plan):
             for line in one.lines:
-                copy.write_row((whose[n], first + n, *line))
+                copy.write_row((whose[n], FIRST + n, *line))
     for table, columns in (("links", "link, session, messages"), ("answers", "answer, link, messages")):
         statement = f"COPY perdure.{table} (tenant, {columns}) FROM STDIN (FORMAT BINARY)"
         with db.cursor() as cursor, cursor.copy(statement.encode()) as copy:
@@ -144,6 +153,46 @@ def loaded(db: psycopg.Connection, plan: Sequence[Template], tenants: Sequence[i
                     key = chance.randbytes(32)
                     copy.write_row((whose[n], key, session if table == "links" else key, line))
     db.execute("SET session_replication_role = origin")
+
+
+def made_searchable(db: psycopg.Connection, plan: Sequence[Template], tenant: int, sessions: int) -> Counter[str]:
+    """Have the index for search hold what was said in the first sessions; in how many of its texts each word stands."""
+    db.execute(
+        "CREATE TEMP TABLE staged (session bigint, at bigint, recall bytea, message bytea, piece int, role text, "
+        "tool bytea, agent bytea, said float8, text bytea, stems text)"
+    )
+    known: dict[int, list[tuple[tuple[object, ...], str, tuple[str, ...]]]] = {}
+    words: Counter[str] = Counter()
+    with db.cursor() as cursor, cursor.copy("COPY staged FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types("int8 int8 bytea bytea int4 text bytea bytea float8 bytea text".split())
+        for n, one in enumerate(plan[:sessions]):
+            if (pieces := known.get(id(one))) is None:
+                rows = [(line[0], line[1], line[3]) for line in one.lines]
+                pieces = known[id(one)] = [
+                    (
+                        (i.at, key_of(i.piece.recall_id), key_of(i.piece.message), i.number, i.piece.role,
+                         key_of(i.piece.tool), None, i.piece.at),
+                        i.piece.text, i.stems,
+                    )
+                    for i in indexed_pieces(rows, 0, tenant)
+                ]  # fmt: skip
+            own = f"copy{n}"
+            for place, text, stems in pieces:
+                words.update(stem.partition(":")[2] for stem in stems)
+                copy.write_row((FIRST + n, *place, key_of(f"{text} {own}"), " ".join((*stems, f"{tenant}:{own}"))))
+    of_it = (tenant,)
+    db.execute(
+        "INSERT INTO perdure.texts (tenant, digest, text, stems) SELECT DISTINCT ON (sha256(text)) %s, sha256(text), "
+        "text, array_to_tsvector(string_to_array(stems, ' ')) FROM staged ORDER BY sha256(text)", of_it
+    )  # fmt: skip
+    db.execute(
+        "INSERT INTO perdure.places (tenant, session, at, text, recall, message, piece, role, tool, agent, said) "
+        "SELECT t.tenant, session, at, t.number, recall, message, piece, role, tool, agent, said "
+        "FROM staged JOIN perdure.texts t ON t.tenant = %s AND t.digest = sha256(staged.text)", of_it
+    )  # fmt: skip
+    db.execute("INSERT INTO perdure.indexed SELECT tenant, number, seq FROM perdure.sessions WHERE tenant = %s", of_it)
+    db.execute("DROP TABLE staged")
+    return words
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -228,6 +277,51 @@ async def asked_by_a_turn(db: psycopg.Connection, url: str, times: int = 40) -> 
     said("  lines of these turns", f"{row[0]:,}", f"{row[1]:,} links, {row[2]:,} answers, {row[3]:,} sessions")
 
 
+def shown_index(db: psycopg.Connection, tenant: int, sessions: int) -> int:
+    """Say what the index for search takes; how many texts it has."""
+    for table in ("texts", "places"):
+        db.execute(f"VACUUM (ANALYZE) perdure.{table}".encode())
+    row = db.execute(
+        "SELECT count(*), sum(octet_length(text)), sum(pg_column_size(text)), sum(pg_column_size(stems)) "
+        "FROM perdure.texts WHERE tenant = %s", (tenant,)
+    ).fetchone()  # fmt: skip
+    assert row is not None
+    count, raw, text, stems = map(int, row)
+    said("  texts", f"{count:,}", f"{raw / count:,.0f} bytes each, {count / sessions:.0f} a session")
+    said("  a text as it stands there", f"{text / count:,.0f} bytes", f"and its stems {stems / count:,.0f}")
+    for table in ("texts", "places"):
+        for part, size in sizes(db, table).items():
+            said(f"  {table}: {part}", f"{size / 1e6:,.1f} MB", f"{size / count:,.0f} bytes a text")
+    both = sum(sum(sizes(db, table).values()) for table in ("texts", "places"))
+    said("  all", f"{both / 1e6:,.1f} MB", f"{both / sessions:,.0f} bytes a session, {both / raw:.2f} of what was said")
+    return count
+
+
+async def searched(store: PostgresStore, words: Counter[str], texts: int, what: str, times: int = 8) -> None:
+    """A word that many texts hold, one that some do and one that a single session does; in all, and in one project."""
+    common = next(word for word, count in words.most_common() if count < texts * 0.15 and len(word) > 4)
+    some = next(word for word, count in words.most_common() if count < texts * 0.01 and len(word) > 4)
+    for name, word in (("common", common), ("less common", some), ("rare", "copy77"), ("several", f"{some} {common}")):
+        for place, project in (("all projects", None), ("one project", "/p7")):
+            archive = store.home("t0").archive(project)
+            took = await timed(times, lambda _, archive=archive, word=word: archive.search(word))  # type: ignore[misc]
+            held = f"in {words[word]:,} texts, " if word in words else ""
+            told(f"  search, {name}, {place}{what}", took, f"{held}{len((await archive.search(word)).hits)} found")
+
+
+def started_cold(server: PostgresServer) -> bool:
+    """Start the server again with nothing in memory; whether the system's cache of files could be dropped."""
+    server.stop()
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return False
+    finally:
+        server.resume()
+    return True
+
+
 async def appended(store: PostgresStore, whose: Sequence[tuple[str, str]], writers: int, seconds: float) -> list[float]:
     """Milliseconds of appends by so many writers at a time, each to a session of its own."""
     took: list[float] = []
@@ -270,7 +364,7 @@ async def measure(options: argparse.Namespace, server: PostgresServer, journals:
         found = templates(db)
         names = [f"t{n}" for n in range(options.tenants)]
         numbers = [await store.db.make_tenant(name) for name in names]
-        await measured(options, db, store, url, found, dict(zip(names, numbers, strict=True)))
+        await measured(options, db, store, url, found, dict(zip(names, numbers, strict=True)), server)
     await store.close()
 
 
@@ -281,6 +375,7 @@ async def measured(
     url: str,
     found: Sequence[Template],
     tenants: dict[str, int],
+    server: PostgresServer,
 ) -> None:
     kinds = {"short": [t for t in found if len(t.lines) <= LONG], "long": [t for t in found if len(t.lines) > LONG]}
     averages: dict[str, tuple[float, float]] = {}
@@ -313,6 +408,7 @@ async def measured(
     print("\nat that size")
     chance = random.Random(9)
     owned: dict[int, list[tuple[str, int]]] = {}
+    large = tenants["t0"]
     for tenant, session, seq in db.execute(
         "SELECT tenant, id, seq FROM perdure.sessions WHERE tenant = ANY(%s) ORDER BY random()",
         ([tenants["t0"], tenants["t1"]],),
@@ -336,7 +432,43 @@ async def measured(
         took_long = await timed(min(TIMES, 100), lambda n, home=home, ids=long_ones: read(n, home, ids))  # type: ignore[misc]
         told("  open and read a long one", took_long)
         told("  list all", await timed(5, lambda _, home=home: home.sessions()))  # type: ignore[misc]
-    everyone = [("t0", session) for session, _ in owned[tenants["t0"]]]
+        told("  list the last 50", await timed(20, lambda _, home=home: home.sessions(limit=50)))  # type: ignore[misc]
+    links = db.execute("SELECT link FROM perdure.links WHERE tenant = %s ORDER BY random() LIMIT %s", (large, TIMES))
+    known_links = [bytes(link) for (link,) in links.fetchall()]
+
+    async def followed(n: int) -> None:
+        await store.home("t0").links.longest([chance.randbytes(32) for _ in range(20)] + [known_links[n]])
+
+    told("find the session of a history", await timed(TIMES, followed))
+
+    print("\nsearch")
+    began = time.perf_counter()
+    words = made_searchable(db, plan, large, options.searched)
+    said("  texts taken in", f"{options.searched:,} sessions", f"{time.perf_counter() - began:,.0f} s")
+    texts = shown_index(db, large, options.searched)
+    await searched(store, words, texts, "")
+    if options.cold:
+        await store.db.renew()
+        is_dropped = started_cold(server)
+        db = psycopg.connect(server.url_of("million"), autocommit=True)
+        print(
+            "\nafter a new start of the server" + (", nothing in memory" if is_dropped else "; files may be in memory")
+        )
+        home = store.home("t0")
+
+        async def read_cold(n: int) -> None:
+            await (await home.open(owned[large][-50 - n][0], read_only=True)).journal.load()
+
+        told("  open and read a session", await timed(50, read_cold))
+        told("  find the session of a history", await timed(50, followed))
+        await searched(store, words, texts, ", cold", times=2)
+    gone = [session for session, _ in owned[tenants["t0"]][-40:]]
+
+    async def deleted(n: int) -> None:
+        await store.home("t0").delete(gone[n])
+
+    told("delete a session", await timed(len(gone), deleted))
+    everyone = [("t0", session) for session, _ in owned[tenants["t0"]][:-40]]
     chance.shuffle(everyone)
     db.execute("CHECKPOINT")
     logged, stood, appends = log_bytes(db), sum(sizes(db, "sessions").values()), 0
@@ -382,6 +514,8 @@ if __name__ == "__main__":
     parser.add_argument("--sessions", type=int, default=100_000)
     parser.add_argument("--long", type=float, default=0.012, help="the part of sessions that are long")
     parser.add_argument("--tenants", type=int, default=200)
+    parser.add_argument("--searched", type=int, default=4_000, help="sessions that are in the index for search")
+    parser.add_argument("--cold", action="store_true", help="start the server again, and ask without caches")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run of appends")
     parser.add_argument("--within", type=Path, default=Path(tempfile.gettempdir()), help="where the database stands")
     chosen = parser.parse_args()

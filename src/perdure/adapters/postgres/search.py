@@ -55,26 +55,21 @@ class PostgresArchive:
         tenant = await db.tenant(self.home.name)
         if tenant is None:
             return SearchResults(())
-        wanted = await db.ask(
-            tenant,
-            "SELECT number, id, project, s.seq, coalesce(i.seq, 0) FROM perdure.sessions s LEFT JOIN perdure.indexed i "
-            "ON (i.tenant, i.session) = (s.tenant, s.number) WHERE s.tenant = %(tenant)s AND "
-            "(%(project)s::text IS NULL OR project = %(project)s) AND (NOT %(narrow)s OR id = ANY (%(ids)s::text[])) "
-            "AND (%(since)s::float8 IS NULL OR modified >= to_timestamp(%(since)s) - interval '1 day')",
-            {
-                "tenant": tenant,
-                "project": self.project,
-                "narrow": bool(named),
-                "ids": [identity for _, identity in named],
-                "since": since,
-            },
-        )
-        for number, _, _, seq, indexed in wanted:
-            if indexed < seq:
-                await _take_in(db, tenant, number, indexed)
+        of_it = {
+            "tenant": tenant,
+            "project": self.project,
+            "narrow": bool(named),
+            "ids": [identity for _, identity in named],
+            "since": since,
+        }
+        for number, indexed in await db.ask(tenant, _BEHIND, of_it):
+            await _take_in(db, tenant, number, indexed)
         is_all = not named and self.project is None and since is None
-        found = await _candidates(db, tenant, terms, None if is_all else [row[0] for row in wanted], since)
-        about = {row[0]: (row[1], row[2] or "") for row in wanted}
+        within = None if is_all else [row[0] for row in await db.ask(tenant, _WITHIN, of_it)]
+        found = await _candidates(db, tenant, terms, within, since)
+        said_in = {place[0] for places in found.places.values() for place in places}
+        rows = await db.ask(tenant, _ABOUT, (tenant, list(said_in)))
+        about = {number: (identity, project or "") for number, identity, project in rows}
         return await anyio.to_thread.run_sync(_results, found, about, limit)
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
@@ -83,6 +78,16 @@ class PostgresArchive:
         opened = await self.home.open(identity, read_only=True)
         return await opened.journal.load(whole=True), opened.blobs
 
+
+_SESSIONS: Final = """
+FROM perdure.sessions s LEFT JOIN perdure.indexed i ON (i.tenant, i.session) = (s.tenant, s.number)
+WHERE s.tenant = %(tenant)s AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (NOT %(narrow)s OR id = ANY (%(ids)s::text[]))
+  AND (%(since)s::float8 IS NULL OR modified >= to_timestamp(%(since)s) - interval '1 day')
+"""
+_WITHIN: Final = f"SELECT number {_SESSIONS}"
+_BEHIND: Final = f"SELECT number, coalesce(i.seq, 0) {_SESSIONS} AND coalesce(i.seq, 0) < s.seq"
+_ABOUT: Final = "SELECT number, id, project FROM perdure.sessions WHERE tenant = %s AND number = ANY (%s::bigint[])"
 
 # --- filling ----------------------------------------------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ async def _take_in(db: Database, tenant: int, session: int, indexed: int) -> Non
         )
         if not rows or rows[-1][0] <= indexed:
             return
-        said = await anyio.to_thread.run_sync(_said, rows, indexed, tenant)
+        said = await anyio.to_thread.run_sync(indexed_pieces, rows, indexed, tenant)
         values = {
             "tenant": tenant, "session": session, "before": indexed, "after": rows[-1][0],
             "digests": [one.digest for one in said],
@@ -144,7 +149,7 @@ JOIN perdure.texts t ON t.tenant = %(tenant)s AND t.digest = new.digest
 
 
 @dataclass(frozen=True, slots=True)
-class _IndexedPiece:
+class IndexedPiece:
     """A piece of a message, its number within that, the offset of its line, and what the index holds of it."""
 
     piece: SpokenPiece
@@ -154,10 +159,10 @@ class _IndexedPiece:
     stems: tuple[str, ...]
 
 
-def _said(rows: Iterable[tuple[Any, ...]], indexed: int, tenant: int) -> list[_IndexedPiece]:
+def indexed_pieces(rows: Iterable[tuple[Any, ...]], indexed: int, tenant: int) -> list[IndexedPiece]:
     """What the lines behind `indexed` say; those before it only name tools."""
     calls: dict[str, str] = {}
-    found: list[_IndexedPiece] = []
+    found: list[IndexedPiece] = []
     for seq, at, line in rows:
         try:
             records = decode_line(bytes(line)).records
@@ -169,7 +174,7 @@ def _said(rows: Iterable[tuple[Any, ...]], indexed: int, tenant: int) -> list[_I
                 for number, piece in enumerate(pieces(record, calls) if seq > indexed else ()):
                     if stems := tuple(_keys(stems_of(piece.text), tenant)):
                         found.append(
-                            _IndexedPiece(piece, number, at, hashlib.sha256(key_of(piece.text)).digest(), stems)
+                            IndexedPiece(piece, number, at, hashlib.sha256(key_of(piece.text)).digest(), stems)
                         )
     return found
 
