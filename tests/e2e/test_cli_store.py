@@ -322,6 +322,58 @@ def test_notes_that_somebody_else_changed_meanwhile_are_not_overwritten(database
     copy.parent.rmdir()
 
 
+# --- memories ---------------------------------------------------------------------------------------------------------
+
+
+def test_memories_are_read_and_changed_by_hand(place: Place) -> None:
+    """MEM-4, MEM-7 to MEM-9, SCL-1: add, ls, search, show, edit, rm, undo, log and review, in a home of any store."""
+    place.begin("session-first", "hello")
+    (added,) = place.data("memory", "add", "Never push to main.", "--about", "branches only", "--file", "push.md")
+    assert (added["file"], added["outcome"]) == ("push.md", "written")
+    taken = place.run("memory", "add", "Again.", "--file", "push.md")
+    assert taken.returncode == 1 and "already exists" in taken.stderr
+    (listed,) = place.data("memory", "ls")
+    assert [one["file"] for one in listed["memories"]] == ["push.md"]
+    (found,) = place.data("memory", "search", "may I push to main")
+    assert [one["file"] for one in found["results"]] == ["push.md"] and found["scanned"] == 1
+    assert "Never push to main." in place.data("memory", "show", "push")[0]["body"]
+    editor = place.folder / "editor.sh"
+    editor.write_text("#!/bin/sh\nsed -i 's/Never/Please never/' \"$1\"\n")
+    editor.chmod(0o700)
+    place.said("memory", "edit", "push", EDITOR=str(editor))
+    assert "Please never push" in place.data("memory", "show", "push")[0]["body"]
+    assert "removed" in place.said("memory", "rm", "push")
+    assert place.data("memory", "ls")[0]["memories"] == []
+    place.said("memory", "undo")
+    assert "Please never push" in place.data("memory", "show", "push")[0]["body"]
+    assert len(place.data("memory", "log")[0]["entries"]) >= 3
+    assert place.data("memory", "review")[0]["pending"] == []
+    other = place.run("memory", "ls", "--json", "--store", place.url, flags=False)
+    assert json.loads(other.stdout)["memories"] == [], "another home has none"
+    gone = place.run("memory", "show", "nothing")
+    assert gone.returncode == 3 and gone.stderr.count("\n") == 1
+
+
+def test_what_a_session_of_a_store_knows_is_what_a_person_wrote_there(place: Place) -> None:
+    """MEM-1, SCL-1: the same directory, for sessions about the same folder."""
+    stranger = place.run("memory", "add", "Never push to main.", "--file", "push.md")
+    assert stranger.returncode == 3 and "nothing is kept of a tenant" in stranger.stderr, "a misspelt name makes none"
+    place.begin("session-first", "hello")
+    place.said("memory", "add", "Never push to main.", "--file", "push.md")
+
+    async def body() -> None:
+        async with (
+            SharedStore.at(place.url) as store,
+            Session.create(place.folder, home=store.home(place.tenant)) as session,
+        ):
+            assert session.services.memories is not None
+            (mount, *_) = session.services.memories.mounts
+            read = await mount.memory.store.read("push.md")
+            assert read is not None and "Never push" in read.text
+
+    anyio.run(body)
+
+
 # --- what can't be done, and stores that can't be used ----------------------------------------------------------------
 
 

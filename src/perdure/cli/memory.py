@@ -11,10 +11,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -28,6 +29,7 @@ from perdure.cli.arguments import (
     matching,
     open_editor,
 )
+from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -50,8 +52,11 @@ if TYPE_CHECKING:
     from perdure.adapters.memory.directory import MemoryDirectory
     from perdure.compaction.relevant import FactSource, RelevantFacts
     from perdure.engine.consolidate import ConsolidationResult
-    from perdure.engine.remember import MemoryMount
+    from perdure.engine.guarded_memory import GuardedMemory
     from perdure.memory.changes import MemoryProposal, Stamp, WriteResult
+    from perdure.memory.files import Topic
+    from perdure.memory.retrieval import MemoryCard, MemoryQuery, RankedMemory
+    from perdure.ports.home import KeptMemories
 
 
 app = family(
@@ -64,54 +69,165 @@ app = family(
 Folder = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="This directory; without it, the one of this project.")
 ]
+_EVERYTHING = 1_000_000  # memories of a directory
 User = Annotated[bool, typer.Option("--user", help="Your own directory, for all projects.")]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFolder:
-    """A directory of memories, as a person's own hand may change it."""
+    """A directory of memories, as a person's own hand may change it: a folder, or a place of a database."""
 
     config: Config
     path: Path
+    kept: KeptIn = HERE
 
-    def mount(self) -> MemoryMount:
-        """The directory behind the gate."""
-        from perdure.adapters.memory.directory import file_memories
-        from perdure.adapters.sinks import NullSink
-        from perdure.engine.guarded_memory import GuardedMemory
-        from perdure.engine.remember import MemoryMount
+    def run(self, work: Callable[[GuardedMemory], Awaitable[T]]) -> T:
+        """Do something with the directory behind the gate, and wait for it."""
+        import anyio
 
-        return MemoryMount("", GuardedMemory(file_memories(self.path, self.config.settings), NullSink(), "auto"))
+        async def body() -> T:
+            async with self.kept.home() as home:
+                return await work(_by_hand(home.memories(str(self.path), durability=self.config.settings.durability)))
+
+        return anyio.run(body)
 
 
-def memory_folder(directory: Path | None, is_user: bool, config: Config | None = None) -> MemoryFolder:
+def _by_hand(memories: KeptMemories) -> GuardedMemory:
+    """A directory in which a person's own hand may write in every mode."""
+    from perdure.adapters.sinks import NullSink
+    from perdure.engine.guarded_memory import GuardedMemory
+
+    return GuardedMemory(memories.store, NullSink(), "auto")
+
+
+def memory_folder(
+    directory: Path | None, is_user: bool, config: Config | None = None, kept: KeptIn = HERE
+) -> MemoryFolder:
     """The directory that is meant, for changes by a person's own hand."""
     config = config or configured()
-    return MemoryFolder(config, directory_of(config, directory, is_user=is_user))
+    return MemoryFolder(config, directory_of(config, directory, is_user=is_user, kept=kept), kept)
 
 
-def directory_of(config: Config, given: Path | None, *, is_user: bool) -> Path:
+def directory_of(config: Config, given: Path | None, *, is_user: bool, kept: KeptIn = HERE) -> Path:
     """The directory that is meant; it needn't be there. `BadSetting` for two answers."""
-    from perdure.adapters.machine.repositories import memory_roots
     from perdure.memory.places import project_directory, user_directory
 
     if given is not None:
         if is_user:
             raise BadSetting("--dir can't be combined with --user")
-        return given.expanduser().absolute()
-    grounds = memory_roots(config.home, Path.cwd(), directory=config.settings.memory_directory)
-    return Path(user_directory(grounds) if is_user else project_directory(grounds))
+        return given if kept.is_database else given.expanduser().absolute()
+    if kept.is_database:
+        from perdure.adapters.machine.repositories import memory_roots_in_rows
+
+        roots = memory_roots_in_rows(os.getcwd(), directory=config.settings.memory_directory)
+    else:
+        from perdure.adapters.machine.repositories import memory_roots
+
+        home = config.home if not (kept.store or kept.tenant) else _home_of(kept)
+        roots = memory_roots(home, Path.cwd(), directory=config.settings.memory_directory)
+    return Path(user_directory(roots) if is_user else project_directory(roots))
 
 
-def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> MemoryDirectory:
+def _home_of(kept: KeptIn) -> Path:
+    """The folder of a home on files."""
+    import anyio
+
+    from perdure.adapters.journal.home import FileHome
+
+    async def found() -> Path:
+        async with kept.home() as home:
+            assert isinstance(home, FileHome)
+            return home.path
+
+    return anyio.run(found)
+
+
+class ShownMemories(Protocol):
+    """A directory of memories as commands show it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def cards(self) -> Mapping[str, MemoryCard]: ...
+
+    def __len__(self) -> int: ...
+
+    def ask(self, wanted: MemoryQuery) -> tuple[RankedMemory, ...]: ...
+
+    def read(self, file: str) -> Topic: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseMemories:
+    """`ShownMemories` of a database, which is asked anew for each."""
+
+    folder: MemoryFolder
+    path: Path
+    cards: Mapping[str, MemoryCard]
+
+    @classmethod
+    def of(cls, folder: MemoryFolder) -> DatabaseMemories:
+        """Those of a directory, as they are now."""
+        from perdure.memory.retrieval import MemoryQuery
+
+        async def listed(memories: KeptMemories) -> dict[str, MemoryCard]:
+            everything = MemoryQuery(query="", limit=_EVERYTHING, now=time.time())
+            found = await memories.search.find(everything, fill=True)
+            return {card.file: card for card in found.cards}
+
+        return cls(folder, folder.path, _searched(folder, listed))
+
+    def __len__(self) -> int:
+        return len(self.cards)
+
+    def ask(self, wanted: MemoryQuery) -> tuple[RankedMemory, ...]:
+        """The memories for a question."""
+
+        async def asked(memories: KeptMemories) -> tuple[RankedMemory, ...]:
+            return (await memories.search.find(wanted)).chosen
+
+        return _searched(self.folder, asked)
+
+    def read(self, file: str) -> Topic:
+        """One memory, whole."""
+
+        async def read(memories: KeptMemories) -> tuple[Topic, ...]:
+            return await memories.search.read((file,))
+
+        if not (topics := _searched(self.folder, read)):
+            raise FileNotFoundError(2, "removed just now", file)
+        return topics[0]
+
+
+def _searched(folder: MemoryFolder, work: Callable[[KeptMemories], Awaitable[T]]) -> T:
+    import anyio
+
+    async def body() -> T:
+        async with folder.kept.home() as home:
+            return await work(home.memories(str(folder.path)))
+
+    return anyio.run(body)
+
+
+def opened_memories(config: Config, given: Path | None, *, is_user: bool, kept: KeptIn = HERE) -> ShownMemories:
     """The directory, read anew where it changed; of a project that has none yet, with nothing in it.
 
     Raises:
         BadSetting: One that was named isn't there, or can't be read.
     """
+    if kept.is_database:
+        return DatabaseMemories.of(memory_folder(given, is_user, config, kept))
+    return _read_folder(config, given, is_user=is_user, kept=kept)
+
+
+def _read_folder(config: Config, given: Path | None, *, is_user: bool, kept: KeptIn = HERE) -> MemoryDirectory:
     from perdure.adapters.memory.directory import MemoryDirectory, cache_of
 
-    path = directory_of(config, given, is_user=is_user)
+    path = directory_of(config, given, is_user=is_user, kept=kept)
     found = MemoryDirectory(path, cache=cache_of(config.home, path))
     try:
         found.rescan()
@@ -141,23 +257,40 @@ def search(
     directory: Folder = None,
     user: User = False,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most N memories.")] = 5,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Find the memories that matter to a question.
 
     Any directory of Markdown files will do; nothing is written into it.
     """
-    search_memories(" ".join(query), configured(), directory=directory, is_user=user, limit=limit, is_json=json)
+    search_memories(
+        " ".join(query),
+        configured(),
+        directory=directory,
+        is_user=user,
+        limit=limit,
+        is_json=json,
+        kept=KeptIn(store, tenant),
+    )
 
 
 def search_memories(
-    query: str, config: Config, *, directory: Path | None, is_user: bool, limit: int, is_json: bool
+    query: str,
+    config: Config,
+    *,
+    directory: Path | None,
+    is_user: bool,
+    limit: int,
+    is_json: bool,
+    kept: KeptIn = HERE,
 ) -> None:
     """Print what matters to a question, best first."""
     from perdure.memory.retrieval import SEARCH_FLOOR, MemoryQuery
 
     began = time.perf_counter()
-    memories = opened_memories(config, directory, is_user=is_user)
+    memories = opened_memories(config, directory, is_user=is_user, kept=kept)
     found = (
         memories.ask(MemoryQuery(query=query, limit=limit, floor=SEARCH_FLOOR, now=time.time()))
         if len(memories)
@@ -280,10 +413,13 @@ def ls(
     grep: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only those whose file, name or description match.")
     ] = None,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """List the memories, newest first."""
-    list_memories(configured(), directory=directory, is_user=user, is_json=json, limit=limit, grep=grep)
+    kept = KeptIn(store, tenant)
+    list_memories(configured(), directory=directory, is_user=user, is_json=json, limit=limit, grep=grep, kept=kept)
 
 
 def list_memories(
@@ -294,10 +430,11 @@ def list_memories(
     is_json: bool,
     limit: int | None = None,
     grep: str | None = None,
+    kept: KeptIn = HERE,
 ) -> None:
     """Print the memories, newest first."""
     matches = matching(grep)
-    memories = opened_memories(config, directory, is_user=is_user)
+    memories = opened_memories(config, directory, is_user=is_user, kept=kept)
     cards = sorted(memories.cards.values(), key=lambda card: (-card.modified, card.file))
     cards = [card for card in cards if matches(f"{card.file}\n{card.name}\n{card.description}")][:limit]
     if is_json:
@@ -330,10 +467,12 @@ def show(
     *,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Print a memory: what it is about, and what it says."""
-    memories = opened_memories(configured(), directory, is_user=user)
+    memories = opened_memories(configured(), directory, is_user=user, kept=KeptIn(store, tenant))
     names = [one for one in memories.cards if one in (file, f"{file}.md")]
     names = names or sorted(one for one in memories.cards if one.startswith(file))
     if len(names) != 1:
@@ -375,7 +514,7 @@ def doctor(*, directory: Folder = None, user: User = False, json: Json = False) 
     from perdure.memory.index_file import IndexLimits, memory_findings
 
     config = configured()
-    memories = opened_memories(config, directory, is_user=user)
+    memories = _read_folder(config, directory, is_user=user)
     folders = {"": None, **dict.fromkeys(file.rpartition("/")[0] for file in memories.cards)}
     indexes = {folder: memories.index_text(folder) for folder in folders}
     limits = IndexLimits.of(config.settings)
@@ -426,10 +565,11 @@ def add(
     file: Annotated[str | None, typer.Option(metavar="NAME", help="Its file, such as team/build.md.")] = None,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Save a memory, with its line in the index."""
-    import anyio
 
     from perdure.engine.guarded_memory import over_limits, write_with_index
     from perdure.memory.changes import SaveMemory
@@ -438,7 +578,7 @@ def add(
     from perdure.memory.remarks import kind_of
     from perdure.memory.save import file_names, memory_text, title_of
 
-    folder = memory_folder(directory, user)
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
     text = _given(text)
     if not text.strip():
         raise BadSetting("TEXT: nothing to save")
@@ -456,14 +596,13 @@ def add(
         raise BadSetting(f"--file: {clean(target)}: {why or 'not the name of a memory'}")
     body = memory_text(type=of_type, body=text, name=title, description=about or "")
 
-    async def adding() -> tuple[WriteResult | MemoryProposal, str | None]:
-        mount = folder.mount()
-        if await mount.memory.store.read(target) is not None:
+    async def adding(memory: GuardedMemory) -> tuple[WriteResult | MemoryProposal, str | None]:
+        if await memory.store.read(target) is not None:
             raise NameTaken(f"{target}: this memory already exists: edit it, or give another --file")
-        done = await write_with_index(mount.memory, _hand(), SaveMemory(name=target, text=body))
-        return done, await over_limits(mount.memory.store, folder.config.settings)
+        done = await write_with_index(memory, _hand(), SaveMemory(name=target, text=body))
+        return done, await over_limits(memory.store, folder.config.settings)
 
-    done, over = anyio.run(adding)
+    done, over = folder.run(adding)
     raise typer.Exit(_said(done, folder, f"{target}: saved as a memory of type {of_type}", over, is_json=json))
 
 
@@ -473,21 +612,22 @@ def edit(
     *,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Open a memory in your editor ($VISUAL or $EDITOR).
 
     What others change meanwhile is merged, or kept in a file beside it.
     """
-    import anyio
 
     from perdure.engine.guarded_memory import over_limits
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import INDEX, topic
     from perdure.memory.places import is_memory
 
-    folder = memory_folder(directory, user)
-    there = anyio.run(_named, file, folder)
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
+    there = folder.run(partial(_named, file))
     if there is None:
         raise typer.Exit(_no_such(file, folder))
     name, base = there
@@ -505,14 +645,13 @@ def edit(
         raise
     text = draft.read_bytes().decode("utf-8", "surrogateescape")
 
-    async def saving() -> tuple[WriteResult | MemoryProposal, str | None]:
-        mount = folder.mount()
-        done = await mount.memory.change(SaveMemory(name=name, text=text, base=base), _hand())
+    async def saving(memory: GuardedMemory) -> tuple[WriteResult | MemoryProposal, str | None]:
+        done = await memory.change(SaveMemory(name=name, text=text, base=base), _hand())
         is_index = name.rpartition("/")[2] == INDEX
-        return done, await over_limits(mount.memory.store, folder.config.settings, name) if is_index else None
+        return done, await over_limits(memory.store, folder.config.settings, name) if is_index else None
 
     try:
-        done, over = anyio.run(saving)
+        done, over = folder.run(saving)
     except FileRefused as e:
         note(f"{e}; what you wrote is kept in {draft}")
         raise typer.Exit(EXIT_FAILED) from None
@@ -525,13 +664,12 @@ def edit(
     raise typer.Exit(_said(done, folder, f"{name}: {how}", over, is_json=json))
 
 
-async def _named(file: str, folder: MemoryFolder) -> tuple[str, str] | None:
+async def _named(file: str, memory: GuardedMemory) -> tuple[str, str] | None:
     """The name and the text of a memory; the ending may be left out."""
     from perdure.memory.places import refusal
 
-    store = folder.mount().memory.store
     for name in (file, f"{file}.md"):
-        read = await store.read(name) if refusal(name) is None else None
+        read = await memory.store.read(name) if refusal(name) is None else None
         if read is not None:
             return name, read.text
     return None
@@ -543,28 +681,27 @@ def rm(
     *,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Remove a memory, with its line in the index.
 
     `memory undo` brings both back.
     """
-    import anyio
 
     from perdure.engine.guarded_memory import write_with_index
     from perdure.memory.changes import DeleteMemory
 
-    folder = memory_folder(directory, user)
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
 
-    async def removing() -> tuple[str, WriteResult | MemoryProposal] | None:
-        there = await _named(file, folder)
+    async def removing(memory: GuardedMemory) -> tuple[str, WriteResult | MemoryProposal] | None:
+        there = await _named(file, memory)
         if there is None:
             return None
-        return there[0], await write_with_index(
-            folder.mount().memory, _hand(), DeleteMemory(name=there[0], base=there[1])
-        )
+        return there[0], await write_with_index(memory, _hand(), DeleteMemory(name=there[0], base=there[1]))
 
-    done = anyio.run(removing)
+    done = folder.run(removing)
     if done is None:
         raise typer.Exit(_no_such(file, folder))
     said = f"{done[0]}: removed; `perdure memory undo` brings it back"
@@ -579,16 +716,21 @@ def undo(
     *,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Undo the last change of the memory, or another one.
 
     An undo is a change, too, and can be undone by its id.
     """
-    import anyio
 
-    folder = memory_folder(directory, user)
-    done = anyio.run(folder.mount().memory.store.undo, entry, _hand())
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
+
+    async def undone(memory: GuardedMemory) -> tuple[WriteResult, ...]:
+        return await memory.store.undo(entry, _hand())
+
+    done = folder.run(undone)
     if json:
         out_json({"directory": str(folder.path), "undone": [_data(one) for one in done]})
         return
@@ -603,17 +745,18 @@ def log(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most N changes.")] = 20,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Show the last changes: when, what, and on whose word."""
-    import anyio
 
-    folder = memory_folder(directory, user)
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
 
-    async def reading() -> Any:
-        return await folder.mount().memory.store.entries(limit=limit, name=file)
+    async def reading(memory: GuardedMemory) -> Any:
+        return await memory.store.entries(limit=limit, name=file)
 
-    entries = anyio.run(reading)
+    entries = folder.run(reading)
     if json:
         import msgspec
 
@@ -686,18 +829,19 @@ def review(
     reject_all: Annotated[bool, typer.Option("--reject-all", help="Drop all that isn't approved.")] = False,
     directory: Folder = None,
     user: User = False,
+    store: StoreUrl = None,
+    tenant: TenantName = None,
     json: Json = False,
 ) -> None:
     """Decide on the changes that wait for you.
 
     They are shown as diffs. On a terminal, without a decision, it asks about each of them.
     """
-    import anyio
 
     if approve_all and reject_all:
         raise BadSetting("--approve-all can't be combined with --reject-all")
-    folder = memory_folder(directory, user)
-    pending = anyio.run(folder.mount().memory.store.pending)
+    folder = memory_folder(directory, user, kept=KeptIn(store, tenant))
+    pending = folder.run(lambda memory: memory.store.pending())
     wanted = {**dict.fromkeys(approve or (), "approve"), **dict.fromkeys(reject or (), "reject")}
     if twice := set(approve or ()) & set(reject or ()):
         raise BadSetting(f"{min(twice)}: both approved and rejected")
@@ -728,17 +872,14 @@ def review(
 
 def decide_proposal(one: MemoryProposal, decision: str, folder: MemoryFolder) -> dict[str, Any]:
     """Approve or reject a change; one that can't be made any more stays, and says why."""
-    import anyio
-
     from perdure.engine.guarded_memory import approve
 
-    store = folder.mount().memory.store
     row: dict[str, Any] = {"id": one.id, "file": one.change.name, "decision": decision, "outcome": "rejected"}
     if decision == "reject":
-        anyio.run(store.reject, one.id)
+        folder.run(lambda memory: memory.store.reject(one.id))
         return {**row, "said": "rejected"}
     try:
-        done = anyio.run(approve, folder.mount().memory, one)
+        done = folder.run(lambda memory: approve(memory, one))
     except FileRefused as e:
         return {**row, "outcome": "refused", "said": f"still waits: {e}"}
     said = f"approved, and {done.outcome}"
@@ -804,13 +945,11 @@ def show_change(one: MemoryProposal, folder: MemoryFolder) -> None:
 
 
 def _diff(one: MemoryProposal, folder: MemoryFolder) -> str:
-    import anyio
-
     from perdure.memory.changes import RenameMemory, diff
 
     if isinstance(one.change, RenameMemory):
         return diff(one.change, None)
-    read = anyio.run(folder.mount().memory.store.read, one.change.name)
+    read = folder.run(lambda memory: memory.store.read(one.change.name))
     return diff(one.change, None if read is None else read.text)
 
 

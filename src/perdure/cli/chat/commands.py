@@ -385,7 +385,9 @@ async def waiting_memories(chat: Chat) -> int:
     if not chat.agent.session.settings.memory:
         return 0
     folder = await to_thread.run_sync(lambda: memory_folder(None, False, chat.factory.config))
-    return len(await folder.mount().memory.store.pending()) if await to_thread.run_sync(folder.path.is_dir) else 0
+    if not await to_thread.run_sync(folder.path.is_dir):
+        return 0
+    return len(await to_thread.run_sync(folder.run, lambda memory: memory.store.pending()))
 
 
 async def review_memories(chat: Chat) -> None:
@@ -393,7 +395,7 @@ async def review_memories(chat: Chat) -> None:
     from perdure.cli.memory import decide_proposal, memory_folder, show_change
 
     folder = await to_thread.run_sync(lambda: memory_folder(None, False, chat.factory.config))
-    pending = await folder.mount().memory.store.pending()
+    pending = await to_thread.run_sync(folder.run, lambda memory: memory.store.pending())
     if not pending:
         chat.screen.line("no memory waits for your review")
     for number, one in enumerate(pending, 1):
