@@ -102,6 +102,24 @@ def kill(pid: int) -> None:
         pass  # it died in the middle of a write
 
 
+def lives(directory: Path, promises: Promises, count: int, *, torn: bool = False) -> Iterator[tuple[int, float]]:
+    """Numbers of lives and how many times as long as usual they last: some more where a busy machine did too little."""
+    for life in range(1, count + 40):
+        if life > count and not missing(directory, promises, torn=torn):
+            return
+        yield life, max(1.0, (life - count) / 2)
+    raise AssertionError(f"it never happened: {missing(directory, promises, torn=torn)}")
+
+
+def missing(directory: Path, promises: Promises, *, torn: bool) -> str:
+    """What has to happen among the kills and hasn't yet."""
+    records = [placed.record for placed in anyio.run(whole, directory).records]
+    kinds = {Compacted: "a compaction", Cursor: "memories read", Message: "a message"}
+    never = [name for kind, name in kinds.items() if not any(isinstance(record, kind) for record in records)]
+    told = {"a memory": promises.memories, "a turn": promises.turns, "a torn write": promises.torn or not torn}
+    return ", ".join((*never, *(name for name, there in told.items() if not there)))
+
+
 async def begun(home: Path, project: Path) -> Path:
     files = await SessionStore(home).create(SESSION, project=project, created=1.0)
     await files.journal.close()
@@ -146,10 +164,8 @@ def ended(directory: Path, project: Path, promises: Promises, monkeypatch: pytes
     monkeypatch.setenv("PERDURE_HOME", str(home))
     assert main(["doctor", "--repair", str(directory)]) == 0
     loaded = check(directory, project, promises)
-    kinds = {type(placed.record) for placed in loaded.records}
-    assert {Compacted, Cursor, Message} <= kinds and promises.memories and promises.turns
     repairs = [p.record for p in loaded.records if isinstance(p.record, Repaired)]
-    assert promises.torn and sum("torn tail" in r.what for r in repairs) >= promises.torn, "torn, and nobody was told"
+    assert sum("torn tail" in r.what for r in repairs) >= promises.torn, "torn, and nobody was told"
     _, first = promises.turns[0]
     assert main(["rewind", SESSION, first]) == 0
     left = [number for number, _ in promises.turns if (project / f"{number}.txt").exists()]
@@ -162,9 +178,9 @@ def test_kill_9_while_everything_happens(tmp_path: Path, monkeypatch: pytest.Mon
     project.mkdir()
     directory = anyio.run(begun, home, project)
     with nursery() as running:
-        for life in range(1, 6 * TIMES + 1):
+        for life, times in lives(directory, promises, 6 * TIMES, torn=True):
             order = f"{home} {project} {SESSION} {life} {int(life % 3 != 0)}"
-            lived(running, order, chance.uniform(0.2, 1.5), kill, promises)
+            lived(running, order, times * chance.uniform(0.2, 1.5), kill, promises)
             if life % 2 == 0:
                 check(directory, project, promises)
     ended(directory, project, promises, monkeypatch, home)
@@ -223,14 +239,13 @@ def test_power_cuts_while_everything_happens(volume: Path, tmp_path: Path, monke
         kill(pid)
 
     with nursery() as running:
-        for life in range(1, 4 * TIMES + 1):
+        for life, times in lives(directory, promises, 4 * TIMES):
             order = f"{home} {project} {SESSION} {life} 0"
-            lived(running, order, chance.uniform(0.3, 1.5), cut, promises)
+            lived(running, order, times * chance.uniform(0.3, 1.5), cut, promises)
             power_returns(tmp_path / "image", volume)
             check(directory, project, promises, has_files=False)
     monkeypatch.setenv("PERDURE_HOME", str(home))
     assert main(["doctor", "--repair", str(directory)]) == 0
     lost = [what for what in promises.repaired if "acknowledged" in what]
     assert not lost, "a cut of power looked like a loss"
-    kinds = {type(placed.record) for placed in check(directory, project, promises, has_files=False).records}
-    assert {Compacted, Cursor, Message} <= kinds and promises.memories and promises.turns
+    check(directory, project, promises, has_files=False)

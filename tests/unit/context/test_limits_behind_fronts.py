@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -87,18 +88,29 @@ def test_small_results_of_other_tools_stay() -> None:
     assert facts.size(view) > facts.limits.trigger and not microcompact(view, facts)
 
 
-def test_the_named_tools_are_the_first_choice() -> None:
-    """TURN-17: while their results are enough, nothing else is cleared."""
-    facts = facts_of(60_000)
+def calls_of(names: Sequence[str], count: int) -> ContextView:
+    """A view of so many calls of these tools in turn, each with a result of about 1,000 tokens."""
     records: list[Record] = [Front(model="m", tools=[RECALL]), Message.of("user", "go", id=MessageId("u"))]
-    for n in range(40):
-        call = {"type": "tool_use", "id": f"t{n}", "name": ("mcp__db__query", "Read")[n % 2], "input": {"n": n}}
+    for n in range(count):
+        call = {"type": "tool_use", "id": f"t{n}", "name": names[n % len(names)], "input": {"n": n}}
         records.append(Message.of("assistant", [call], id=MessageId(f"a{n}"), response_id=f"r{n}"))
         result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n} " + "some words of it " * 240}
         records.append(Message.of("user", [result], id=MessageId(f"r{n}")))
     records.append(Message.of("assistant", "seen", id=MessageId("end"), response_id="end"))
-    (edit,) = microcompact(project(records), facts)
-    assert edit.tool_use_ids and all(int(i[1:]) % 2 == 1 for i in edit.tool_use_ids)
+    return project(records)
+
+
+def test_the_named_tools_are_the_first_choice() -> None:
+    """TURN-17: while their results are enough, nothing else is cleared."""
+    (edit,) = microcompact(calls_of(("mcp__db__query", "Read", "Read"), 36), facts_of(60_000))
+    assert edit.tool_use_ids and all(int(i[1:]) % 3 for i in edit.tool_use_ids)
+
+
+def test_where_they_are_not_enough_the_others_follow_at_once() -> None:
+    """TURN-4, TURN-17: at the next request, the prefix would move a second time."""
+    named, others = microcompact(calls_of(("mcp__db__query", "Read"), 40), facts_of(60_000))
+    assert named.tool_use_ids and all(int(i[1:]) % 2 == 1 for i in named.tool_use_ids)
+    assert others.tool_use_ids and any(int(i[1:]) % 2 == 0 for i in others.tool_use_ids)
 
 
 def test_a_cold_cache_is_a_chance_for_every_tool() -> None:
