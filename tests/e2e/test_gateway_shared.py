@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import anthropic
 import openai
 import pytest
 from tests.agents import until
-from tests.gateways import Running, fake, in_loop, serving, upstream
+from tests.gateways import WINDOW, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.adapters.journal.memory_home import MemoryHomes
 from perdure.ports.home import Home, Store
+from perdure.settings import Settings
 from perdure.testing.server import FakeServer
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
@@ -49,14 +51,12 @@ def open_store(request: pytest.FixtureRequest) -> Callable[[], Store]:
 class Talk:
     """A client that says its whole history to whichever gateway is asked."""
 
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
+    def __init__(self, model: str = "fake-model") -> None:
+        self.messages, self.model = list[Any](), model
 
     async def say(self, at: Running, text: str) -> str:
         self.messages.append({"role": "user", "content": text})
-        answer = await at.claude(max_retries=0).messages.create(
-            model="fake-model", max_tokens=50, messages=self.messages
-        )
+        answer = await at.claude(max_retries=0).messages.create(model=self.model, max_tokens=50, messages=self.messages)
         said = str(answer.content[0].text)  # type: ignore[union-attr]
         self.messages.append({"role": "assistant", "content": said})
         return said
@@ -185,6 +185,32 @@ async def test_what_one_gateway_knows_every_gateway_knows(tmp_path: Path, open_s
         await other.gateway.usage.save(now)
         used = (await one.gateway.usage.of(tenant, now + 6, limits)).today(now)
         assert used.requests >= 3 and used.prompt_tokens > 20
+
+
+@in_loop
+async def test_a_cap_on_spending_holds_at_all_gateways_together(
+    tmp_path: Path, open_store: Callable[[], Store]
+) -> None:
+    """GW-5, OBS-2: of a session that moves between them, and of a day; it is full for both where it is for one."""
+    for caps in ({"session_cap_usd": 0.03}, {"day_cap_usd": 0.03}):
+        home, stores = tmp_path / next(iter(caps)), (open_store(), open_store())
+        async with fake() as server:
+            settings = Settings(window_tokens=WINDOW, durability="process", notes=False, **caps)
+            config = config_of(home, server.url, settings=settings)
+            async with (
+                serving(home, server, config=config, store=stores[0]) as one,
+                serving(home, server, config=config, store=stores[1]) as other,
+            ):
+                talk = Talk(model="claude-sonnet-4-6")  # 3 and 15 dollars for a million tokens
+                with pytest.raises(anthropic.APIStatusError, match=r"the cap of \$0.03 is reached"):
+                    for number in range(20):
+                        await talk.say((one, other)[number % 2], f"{number} " + "word " * 3_000)
+                assert 2 <= len(talk.messages) // 2 <= 6, "and not twice as many"
+                for at in (one, other):
+                    with pytest.raises(anthropic.APIStatusError):
+                        await talk.say(at, "once more")
+                    talk.messages.pop()
+                assert sum(at.metric("perdure_refused_total", reason="spending_cap") for at in (one, other)) == 3
 
 
 @in_loop

@@ -5,44 +5,48 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from tests.services import FixedClock
 
-from perdure.adapters.spending import CappedSpending
-from perdure.errors import SpendingCapReached
+from perdure.adapters.journal.memory_home import MemoryDocuments, MemoryHomes
+from perdure.adapters.machine.clock import RandomIds
+from perdure.adapters.spending import FOLDER, CappedSpending, Caps, SharedSpending
+from perdure.errors import JournalError, SpendingCapReached
+from perdure.ports.home import Documents, Store
+from perdure.ports.session import Ids, SpendingCaps
 from perdure.testing.models import CountingIds
+from perdure.wiring.stores import store_at
 
 DAY = 86_400.0
 
 
 class Home:
-    """Sessions of one home, each with its caps."""
+    """Sessions of one home, each with its caps: in files, in memory alone, or as documents that others share."""
 
-    def __init__(self, path: Path | None) -> None:
-        self.path, self.clock, self.ids = path, FixedClock(), CountingIds()
+    def __init__(self, path: Path | None, shared: Documents | None = None) -> None:
+        self.path, self.shared, self.clock = path, shared, FixedClock()
+        self.ids: Ids = CountingIds()
 
     def caps(
         self, session: str = "one", *, of_session: float | None = None, of_day: float | None = None
-    ) -> CappedSpending:
-        return CappedSpending(
-            self.path,
-            session,
-            created=1_750_000_000.0,
-            session_usd=of_session,
-            day_usd=of_day,
-            clock=self.clock,
-            ids=self.ids,
-        )
+    ) -> SpendingCaps:
+        caps = Caps(session=session, created=1_750_000_000.0, session_usd=of_session, day_usd=of_day)
+        if self.shared is not None:
+            return SharedSpending(self.shared, caps, clock=self.clock, ids=self.ids)
+        return CappedSpending(self.path, caps, clock=self.clock, ids=self.ids)
 
 
-@pytest.fixture(params=["home", "memory"])
+@pytest.fixture(params=["home", "memory", "shared"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    if request.param == "shared":
+        return Home(None, MemoryHomes().home("ann").documents(FOLDER))
     return Home(tmp_path if request.param == "home" else None)
 
 
-async def pay(caps: CappedSpending, usd: float, *, least: float = 0.01) -> None:
+async def pay(caps: SpendingCaps, usd: float, *, least: float = 0.01) -> None:
     await caps.settle(await caps.admit("claude-x", least), usd)
 
 
@@ -161,6 +165,67 @@ def test_a_killed_process_leaves_what_its_call_was_expected_to_cost(tmp_path: Pa
         home = Home(tmp_path)
         await home.caps(of_session=1.0).admit("claude-x", 0.6)  # its process ends here
         with pytest.raises(SpendingCapReached):
+            await home.caps(of_session=1.0).admit("claude-x", 0.6)
+
+    anyio.run(body)
+
+
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+def test_the_day_is_of_all_machines_that_share_a_store(kind: str, request: pytest.FixtureRequest) -> None:
+    """OBS-2, SCL-3: caps of the session and of the day hold, however many calls begin at once in other places."""
+    place = request.getfixturevalue("postgres") if kind == "postgres" else ""
+
+    async def body() -> None:
+        stores: list[Store] = [store_at(place), store_at(place)] if place else [MemoryHomes()] * 2
+        homes = [Home(None, store.home("ann").documents(FOLDER)) for store in stores]
+        for home in homes:
+            home.ids = RandomIds()
+        made, refused = list[tuple[SpendingCaps, str]](), list[str]()
+
+        async def begin(home: Home, session: str) -> None:
+            caps = home.caps(session, of_session=0.5, of_day=0.9)
+            try:
+                made.append((caps, await caps.admit("claude-x", 0.1)))
+            except SpendingCapReached as e:
+                refused.append(str(e))
+
+        async with anyio.create_task_group() as group:
+            for number in range(12):
+                group.start_soon(begin, homes[number % 2], "one" if number < 8 else "two")
+        assert len(made) == 9 and len(refused) == 3
+        async with anyio.create_task_group() as group:
+            for caps, call in made:
+                group.start_soon(caps.settle, call, 0.05)
+        for home in homes:
+            with pytest.raises(SpendingCapReached, match=r"this session has cost \$0.2[05]"):
+                await home.caps("one", of_session=0.26).admit("claude-x", 0.1)
+            await home.caps("two", of_session=0.6).admit("claude-x", 0.1)
+            home.clock.advance(DAY)
+            with pytest.raises(SpendingCapReached, match=r"this session has cost"):
+                await home.caps("one", of_session=0.26).admit("claude-x", 0.1)
+        for store in stores:
+            await store.close()
+
+    anyio.run(body)
+
+
+def test_what_a_store_could_not_be_told_is_told_with_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OBS-2: while it is away no call is made; what one cost that was under way then counts afterwards."""
+    put, home = MemoryDocuments.put, Home(None, MemoryHomes().home("ann").documents(FOLDER))
+
+    async def away(*_: Any, **__: Any) -> str:
+        raise JournalError("the database is away")
+
+    async def body() -> None:
+        caps = home.caps(of_session=1.0)
+        running = await caps.admit("claude-x", 0.1)
+        monkeypatch.setattr(MemoryDocuments, "put", away)
+        await caps.settle(running, 0.5)
+        with pytest.raises(SpendingCapReached, match="the database is away; no call is made"):
+            await caps.admit("claude-x", 0.1)
+        monkeypatch.setattr(MemoryDocuments, "put", put)
+        await caps.settle(await caps.admit("claude-x", 0.1), 0.0)
+        with pytest.raises(SpendingCapReached, match=r"has cost \$0.50"):
             await home.caps(of_session=1.0).admit("claude-x", 0.6)
 
     anyio.run(body)

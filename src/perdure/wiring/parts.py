@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
@@ -38,11 +39,9 @@ from perdure.transcript.codec import FORMAT, VERSION
 from perdure.transcript.records import Header
 
 if TYPE_CHECKING:  # what only some sessions have is imported where it is needed (LIB-6)
-    from pathlib import Path
-
     from perdure.engine.background import Keepers
     from perdure.memory.instructions import InstructionPlaces
-    from perdure.ports.home import StoredJournal
+    from perdure.ports.home import Home, StoredJournal
     from perdure.ports.memory import MemorySearch
     from perdure.ports.session import NotesFile
 
@@ -84,22 +83,17 @@ def sink_for(parts: SessionOptions, session: str) -> Sink | None:
     return TeeSink(*listeners) if listeners else None
 
 
-def caps_of(parts: SessionOptions, home: Path | None, header: Header) -> SpendingCaps | None:
+def caps_of(parts: SessionOptions, home: Path | Home | None, header: Header) -> SpendingCaps | None:
     """The caps on what calls for a session cost, if the settings have any; without a home it counts alone."""
     session_usd, day_usd = parts.settings.session_cap_usd, parts.settings.day_cap_usd
     if session_usd is None and day_usd is None:
         return None
-    from perdure.adapters.spending import CappedSpending
+    from perdure.adapters.spending import FOLDER, CappedSpending, Caps, SharedSpending
 
-    return CappedSpending(
-        home,
-        header.session,
-        created=header.created,
-        session_usd=session_usd,
-        day_usd=day_usd,
-        clock=parts.clock,
-        ids=parts.ids,
-    )
+    caps = Caps(session=header.session, created=header.created, session_usd=session_usd, day_usd=day_usd)
+    if home is None or isinstance(home, Path):
+        return CappedSpending(home, caps, clock=parts.clock, ids=parts.ids)
+    return SharedSpending(home.documents(FOLDER), caps, clock=parts.clock, ids=parts.ids)
 
 
 class LateArchive:

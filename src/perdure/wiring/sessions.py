@@ -256,7 +256,7 @@ async def _opened(
         files=None if parts.is_remote else parts.files or ProjectFiles(project or "."),
         archive=LateArchive(partial(_archive, stored, home)),
         calibrations=home.calibrations if home is not None else None,  # outside of a store, the table holds
-        caps=caps_of(parts, payer.home if isinstance(payer, SessionFiles) else None, payer.header),
+        caps=caps_of(parts, payer.home if isinstance(payer, SessionFiles) else home, payer.header),
         secret_key=key,
     )
     try:
