@@ -23,7 +23,7 @@ import openai
 
 from perdure.adapters.config import Config
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.home import FileHome, FileStore
+from perdure.adapters.journal.home import FileHome
 from perdure.adapters.machine.trust import FolderTrust
 from perdure.events import Event
 from perdure.gateway.app import GatewayApp
@@ -33,6 +33,7 @@ from perdure.gateway.serving import GatewayServer
 from perdure.ports.home import Home, Store
 from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules
+from perdure.wiring.stores import store_at
 
 WINDOW = 100_000
 KEY = "canary-key-0123456789"
@@ -43,8 +44,12 @@ class StoresOfTest:
     """Where the gateways of a test keep what they keep: each of their homes is a store of its own."""
 
     kind: str = "files"
-    open: Callable[[Path], Store] = FileStore
+    place: Callable[[Path], str] = str  # of a home's store, as `store_at` takes it
     contents: Callable[[Path], dict[str, bytes]] = lambda home: contents(home)
+
+    def open(self, home: Path) -> Store:
+        """The store of a home, as another process would open it."""
+        return store_at(self.place(home))
 
     async def age(self, home: Path, session: str, days: float) -> None:
         """Have a session be as if nobody had written to it for so long."""

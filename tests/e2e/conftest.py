@@ -15,8 +15,6 @@ import pytest
 from tests.gateways import ON_FILES, StoresOfTest, contents, kept_at
 
 from perdure.cli import main
-from perdure.ports.home import Store
-from perdure.wiring.stores import store_at
 
 _KINDS = ("files", "postgres")
 
@@ -44,13 +42,10 @@ def kept_on(request: pytest.FixtureRequest) -> Iterator[StoresOfTest]:
             server.execute(f"CREATE DATABASE {names[home]} TEMPLATE {template} OWNER perdure_owner")
         return names[home]
 
-    def in_database(home: Path) -> Store:
-        return store_at(server.url_of(database_of(home), "gateway"))
-
     def all_of(home: Path) -> dict[str, bytes]:
         return {**contents(home), "the database": readable(server.dump(server.url_of(database_of(home))))}
 
-    stores = StoresOfTest("postgres", in_database, all_of)
+    stores = StoresOfTest("postgres", lambda home: server.url_of(database_of(home), "gateway"), all_of)
     with kept_at(stores):
         yield stores
     for name in names.values():

@@ -66,9 +66,13 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
         last = str(at.bodies[-1]["messages"])
         assert "with the recall tool" not in last and "a person gets by its id" in last
         (session,) = set(COMMAND.findall(last))
-        if kept_on.kind == "files":
-            recall = partial(command, "recall", session, "toolu_0", cwd=tmp_path, env={"PERDURE_HOME": str(tmp_path)})
-            assert (await anyio.to_thread.run_sync(recall)).stdout.startswith("line of file 0: value 0\n" * 3_000)
+        env = {"PERDURE_HOME": str(tmp_path)}
+        if kept_on.kind != "files":  # as the model is told
+            assert "PERDURE_STORE and PERDURE_TENANT say where it is kept" in last
+            (tenant,) = at.gateway.tenants_open()
+            env |= {"PERDURE_STORE": kept_on.place(tmp_path), "PERDURE_TENANT": tenant}
+        recall = partial(command, "recall", session, "toolu_0", cwd=tmp_path, env=env)
+        assert (await anyio.to_thread.run_sync(recall)).stdout.startswith("line of file 0: value 0\n" * 3_000)
         assert f"GET /perdure/recall/{session}/X" in last
         async with aiohttp.ClientSession(headers={"x-api-key": KEY}) as http:
             async with http.get(f"{at.url}/perdure/recall/{session}/toolu_0") as answer:
