@@ -845,7 +845,8 @@ class SyncSharedStore(Blocking[SharedStoreFace]):
             The home, as `home=` takes it. It holds nothing by itself.
 
         Raises:
-            BadSetting: it can't be a name.
+            BadSetting: it isn't a text.
+            JournalError: the store can't have a home of this name.
 
         Example:
             with SharedStore.at("store") as store:

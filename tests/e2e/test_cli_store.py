@@ -194,6 +194,9 @@ def test_a_large_store_is_listed_in_pages(database: Place, monkeypatch: pytest.M
     (old,) = database.data("sessions", "--grep", "prompt 0")
     assert (old["session"], old["number"]) == ("s000", 25)
     assert len(database.data("sessions")) == 25
+    monkeypatch.setattr(command_of_sessions, "_MOST_TOLD", 20)
+    told = database.run("sessions", "--json")
+    assert told.stdout.count("\n") == 20 and "the last 20: --limit" in told.stderr
     (shown,) = database.data("sessions", "show", "@25")
     assert shown["session"] == "s000"
 
@@ -469,6 +472,7 @@ def test_the_doctor_says_that_a_store_is_well(sick: tuple[Place, Any]) -> None:
     found = findings(place)
     assert {state for some in found.values() for state, _ in some} == {"ok"}, found
     assert "PostgreSQL" in found["database"][0][1] and "owns nothing" in found["role"][0][1]
+    assert found["blobs"][0][1] == "in the database"
     assert "durable after" in found["storage"][0][1] and found["clocks"][0][1] == "agree"
     assert found["sessions"][0][1] == "2 of 2 are sound" and found["tenants"][0][1].startswith("1;")
     assert findings(place, "--tenant", "alice")["sessions"][0][1] == "1 of 1 are sound"

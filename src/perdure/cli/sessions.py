@@ -13,7 +13,20 @@ import typer
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, SessionName, configured, examples, home, matching, moment_since
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
-from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, short_path, size, table
+from perdure.cli.output import (
+    EXIT_FAILED,
+    clean,
+    cut,
+    iso,
+    moment,
+    note,
+    out,
+    out_json,
+    plural,
+    short_path,
+    size,
+    table,
+)
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -31,6 +44,7 @@ app = typer.Typer(
 TITLE_CHARS = 200
 TAG_CHARS = 50
 _MOST_SHOWN = 40  # where nobody said how many
+_MOST_TOLD = 10_000  # of a database, to a program
 _TENANTS_SHOWN = 5
 _PAGE = 500  # sessions of a database that are asked for at a time
 
@@ -101,7 +115,8 @@ def list_sessions(
             raise BadSetting("--gateway: a client's folder isn't one of this machine: use --grep FOLDER, not --project")
         found = _of_clients(earliest, matches)
     elif kept.is_database:
-        found = anyio.run(_in_database, kept, project, earliest, matches, limit or (None if json else _MOST_SHOWN))
+        most = limit or (_MOST_TOLD if json else _MOST_SHOWN)
+        found = anyio.run(_in_database, kept, project, earliest, matches, most)
     else:
         found = anyio.run(_on_files, kept, project, earliest, matches)
     shown = found.sessions[: limit or (len(found.sessions) if json else _MOST_SHOWN)]
@@ -109,6 +124,8 @@ def list_sessions(
         for info in shown:
             beside = {"tenant": found.tenants[info.place]} if gateway else {"number": found.numbers.get(info.place)}
             out_json({**_data(info), "short": found.short[info.id], **beside})
+        if found.has_more:
+            note(f"these are the last {len(shown):,}: --limit says how many")
         return
     if not shown:
         if found.has_others and (since, grep) != (None, None):
@@ -169,7 +186,7 @@ async def _on_files(
 
 
 async def _in_database(
-    kept: KeptIn, project: Path | None, earliest: float | None, matches: Callable[[str], bool], most: int | None
+    kept: KeptIn, project: Path | None, earliest: float | None, matches: Callable[[str], bool], most: int
 ) -> SessionListing:
     """A page after the other, until there are enough. Ids are shortened as far as those shown are told apart."""
     from perdure.adapters.journal import short_ids
@@ -178,8 +195,8 @@ async def _in_database(
     numbers: dict[str, int] = {}
     async with kept.opened() as store:
         kept_in, behind, seen, hint = await kept.home_in(store), None, 0, ""
-        while most is None or len(found) <= most:
-            limit = _PAGE if most is None else min(_PAGE, max(most + 1, _MOST_SHOWN))
+        while len(found) <= most:
+            limit = min(_PAGE, max(most + 1, _MOST_SHOWN))
             page = await kept_in.sessions(
                 None if project is None else str(project), since=earliest, behind=behind, limit=limit
             )

@@ -37,6 +37,8 @@ async def store_findings(kept: KeptIn) -> AsyncIterator[Finding]:
         for finding in _of_database(store.name, facts):
             yield finding
         try:
+            bucket = await store.blobs.bucket()
+            yield Finding("blobs", "ok", "in the database" if bucket is None else f"in {bucket.address}")
             took = await store.probe()
             yield Finding("storage", "ok", f"a write is durable after {took * 1000:.1f} ms")
         except PerdureError as e:

@@ -82,7 +82,8 @@ class SharedStore:
             The home, as `home=` takes it. It holds nothing by itself.
 
         Raises:
-            BadSetting: it can't be a name.
+            BadSetting: it isn't a text.
+            JournalError: the store can't have a home of this name.
 
         Example:
             async with SharedStore.at("store") as store:
