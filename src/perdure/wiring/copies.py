@@ -303,15 +303,16 @@ class _OneSession:
 
     async def _write_beside(self, of: SessionContents, writing: SessionWriting) -> int:
         """Its blobs and notes, which are read after the lines: what these name is there."""
-        there = frozenset(await writing.blobs.ids())
+        blobs = await of.blobs.ids()
+        there = frozenset(await writing.blobs.ids() if blobs and self._is_there else ())
         if self._verifies:
             there -= {blob for blob in there if not await _is_whole(writing.blobs, blob)}
-        missing = [blob for blob in await of.blobs.ids() if blob not in there]
+        missing = [blob for blob in blobs if blob not in there]
         wrong = await _copy_blobs(missing, of.blobs, writing.blobs)
         self.said += wrong
         self.is_damaged = self.is_damaged or bool(wrong)
         notes = await of.notes()
-        if notes != await writing.notes():
+        if notes and notes != await writing.notes():
             await writing.write_notes(notes)
             theirs = await writing.notes()
             if any(theirs.get(name) != data for name, data in notes.items()):

@@ -205,10 +205,10 @@ class FileSessionWriting(FileSession):
 
     def publish(self, target: Path, modified: float) -> None:
         """Let others see it: a folder gets its name, or the session its new journal."""
-        self.disk.sync_data(self._fd)
         size = self.disk.fstat(self._fd).st_size
         os.utime(self.journal, (modified, modified))
         if self.directory == target:
+            self.disk.sync_data(self._fd)
             self.disk.rename(self.journal, target / JOURNAL)
             self.disk.sync_directory(target)
             self._remember(target / JOURNAL, size)

@@ -132,6 +132,13 @@ class PostgresSessionWriting(PostgresSession):
         for line in tail:
             list(links_in(decode_line(line, self._header.version).records, "", self._answers))
 
+    async def _ask(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
+        """The tenant was named when the session was made or opened, and what fails here fails the whole."""
+        async with self._home.store.db.connection() as connection:
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(statement.encode(), values)
+            return await cursor.fetchall() if cursor.description else []
+
     async def append(self, lines: Sequence[bytes]) -> None:
         """Write these lines behind those that are there."""
         rows = await anyio.to_thread.run_sync(self._rows, lines)
