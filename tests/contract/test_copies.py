@@ -23,8 +23,10 @@ from tests.contract.test_homes import boundary, said
 from perdure.adapters.journal import JOURNAL
 from perdure.engine.turn import prepare
 from perdure.errors import JournalError
+from perdure.memory.changes import SaveMemory, Stamp
 from perdure.ports.contents import HomeContents
 from perdure.ports.home import Home, Store
+from perdure.ports.memory import MemoryStore
 from perdure.settings import Settings
 from perdure.transcript.history import CLIENT, NAMED, HistoryPosition
 from perdure.transcript.messages import MessageId
@@ -36,6 +38,7 @@ from perdure.wiring.stores import contents_of, store_at
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(240)]
 
+USER = Stamp(origin="user", at=1.0, session="s1", message="m1")
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -104,6 +107,25 @@ async def kept(home: Home) -> dict[str, Any]:
     return found
 
 
+def memories_of(home: Home) -> MemoryStore:
+    """Those of the project, as a client on another machine has it."""
+    return home.memories(home.memory_roots("/srv/project", is_remote=True).kept).store
+
+
+async def remember(home: Home, name: str, text: str) -> None:
+    read = await memories_of(home).read(name)
+    change = SaveMemory(name=name, text=text, base=read.text if read else None)
+    assert (await memories_of(home).write(change, USER, mode="auto")).outcome == "written"
+
+
+async def remembered(home: Home) -> tuple[dict[str, str], list[Any], list[float]]:
+    """The memories with the log of what was done to them, and when they were changed."""
+    store = memories_of(home)
+    files = (await store.listing()).files
+    texts = {one.name: read.text for one in files if (read := await store.read(one.name)) is not None}
+    return texts, list(await store.entries()), [round(one.mtime, 3) for one in files]
+
+
 async def many_things(home: Home) -> None:
     """A home with something of every kind."""
     one = await begun(home, "session-one", (said("m1", "hello"), said("m2", "there", "assistant")), (said("m3"),))
@@ -123,6 +145,9 @@ async def many_things(home: Home) -> None:
     await home.documents("deleted-responses").put("resp_1", b"", instead_of=None)
     await contents_of(home).keep_document("session-memory/config", "template.md", b"# Template", 4.0)
     await contents_of(home).keep_learned({"a-model": 1.25})
+    await remember(home, "build.md", "Use make.\n")
+    user = home.memories(home.memory_roots("/srv/project", is_remote=True).home + "/memory").store
+    await user.write(SaveMemory(name="me.md", text="I like walruses.\n"), USER, mode="auto")
 
 
 async def beside(store: Store, home: Home) -> Any:
@@ -133,7 +158,9 @@ async def beside(store: Store, home: Home) -> Any:
         for name in await contents.documents(kind):
             documents[kind, name] = await contents.document(kind, name)
     blobs = {blob: await home.blobs.get(blob) for blob in await home.blobs.ids()}
-    return documents, blobs, await contents.key()
+    memories = {place: await contents.memory_files(place) for place in await contents.memories()}
+    assert len(memories) in (0, 2)
+    return documents, blobs, await contents.key(), memories
 
 
 @pytest.mark.parametrize("blobs", ["in the database", "in a bucket"])
@@ -392,6 +419,52 @@ def test_the_newer_document_counts(places: Places) -> None:
         sums, _ = await places.copy(source, target)
         assert dict(+sums.beside) == {"documents": 1}
         assert await state(to) == {"a": b"2", "b": b"3", "c": b"1"}
+
+    run(places, body)
+
+
+@pytest.mark.parametrize("way", ["into the database", "out of it"])
+def test_memories_move_with_their_log(places: Places, way: str) -> None:
+    """SCL-1, MEM-9: as they are, also their age; the log says which side went on; what parted is told and stays."""
+
+    async def body() -> None:
+        source, target = places.files(), places.postgres()
+        if way == "out of it":
+            source, target = target, source
+        of, to = places.home(source), places.home(target)
+        await (await begun(of, "s1")).journal.close()  # which says what the project's path is
+        await remember(of, "build.md", "Use make.\n")
+        await remember(of, "tests.md", "They are in tests/.\n")
+        sums, _ = await places.copy(source, target)
+        assert dict(+sums.beside)["directories of memories"] == 1 and sums.is_whole and not +sums.stays
+        assert await remembered(to) == await remembered(of) and len((await remembered(to))[0]) == 2
+        await remember(of, "build.md", "Use ninja.\n")
+        assert (await places.copy(source, target))[0].is_whole
+        assert await remembered(to) == await remembered(of)
+        await remember(to, "new.md", "Only there.\n")
+        there = await remembered(to)
+        sums, _ = await places.copy(source, target)
+        assert sums.is_whole and not +sums.beside and await remembered(to) == there
+        await remember(of, "other.md", "Only here.\n")
+        sums, _ = await places.copy(source, target)
+        assert not sums.is_whole and "are others, and stay" in sums.wrong[0] and await remembered(to) == there
+
+    run(places, body)
+
+
+def test_memories_of_a_folder_that_nobody_knows_are_said(places: Places) -> None:
+    """SCL-1: the name of a folder doesn't give the path of its project back; a session of it, or below it, does."""
+
+    async def body() -> None:
+        source, target = places.files(), places.postgres()
+        of = places.home(source)
+        await remember(of, "build.md", "Use make.\n")
+        sums, _ = await places.copy(source, target)
+        assert dict(+sums.stays) == {"memory of projects": 1} and not +sums.beside
+        made = await of.create("s1", project="/srv/project/below", created=1.0)
+        await made.journal.close()
+        sums, _ = await places.copy(source, target)
+        assert not +sums.stays and await remembered(places.home(target)) == await remembered(of)
 
     run(places, body)
 

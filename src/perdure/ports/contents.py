@@ -14,6 +14,9 @@ from perdure.ports.home import Home, HomeBlobs
 DOCUMENT_KINDS = ("conversations", "deleted-responses", "usage", "session-memory/config")
 
 
+MemoryFiles = Mapping[str, tuple[bytes, float]]
+
+
 class JournalEnd(NamedTuple):
     """How far a session's journal goes: how many bytes, the SHA-256 of its last line, and when that was written."""
 
@@ -59,6 +62,10 @@ class HomeContents(Protocol):
     one in the place of any other. `learned` is what is known about models' counting. `key` is empty where there is
     none; `keep_key` keeps one unless there is one, and gives the home's. `only_here` says in words what this kind of
     store alone can keep, and how many there are.
+
+    `memories` names the directories of memories, as a database names their places; `memory_files` gives all files of
+    one, with those of its log and its inbox, each with the time of its last change. `keep_memories` lets it have these
+    files and no others, unless it doesn't have just those any more that it is said to have.
     """
 
     @property
@@ -85,5 +92,11 @@ class HomeContents(Protocol):
     async def key(self) -> bytes: ...
 
     async def keep_key(self, key: bytes) -> bytes: ...
+
+    async def memories(self) -> Sequence[str]: ...
+
+    async def memory_files(self, place: str) -> MemoryFiles: ...
+
+    async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None: ...
 
     async def only_here(self) -> Mapping[str, int]: ...

@@ -18,6 +18,7 @@ import msgspec
 from perdure.adapters.journal.journal import sealed_line
 from perdure.adapters.journal.reading import LINE_NUMBER
 from perdure.adapters.journal.store import copy_records
+from perdure.adapters.memory.store import AUDIT
 from perdure.errors import DamagedLine, JournalError, PerdureError
 from perdure.ports.contents import DOCUMENT_KINDS, HomeContents, JournalEnd, SessionContents, SessionWriting
 from perdure.ports.home import HomeBlobs, Store
@@ -180,6 +181,12 @@ class StoreCopy:
             self.sums.beside["blobs of no session"] += len(missing)
             if not self._is_dry:
                 self.sums.wrong += await _copy_blobs(missing, source.home.blobs, target.home.blobs)
+            for place in await source.memories():
+                try:
+                    await self._copy_memories(place, source, target)
+                except PerdureError as e:
+                    await self._check_stores()
+                    self.sums.wrong.append(str(e))
             await self._copy_work(tenant)
         except PerdureError as e:
             await self._check_stores()
@@ -206,6 +213,23 @@ class StoreCopy:
                 await target.keep_document(kind, name, data, modified)
                 if await target.document(kind, name) != data:
                     raise JournalError(f"{target.home.name}: the document {kind}/{name} reads back otherwise")
+
+    async def _copy_memories(self, place: str, source: HomeContents, target: HomeContents) -> None:
+        """A directory of memories, with its log: that says which of the two went on from the other."""
+        ours, theirs = await source.memory_files(place), await target.memory_files(place)
+        ours_log, theirs_log = (files.get(AUDIT, (b"", 0.0))[0] for files in (ours, theirs))
+        is_part = all(name in ours and ours[name][0] == data for name, (data, _) in theirs.items())
+        if not ours or (is_part and len(ours) == len(theirs)):
+            return
+        if is_part or (ours_log != theirs_log and ours_log.startswith(theirs_log)):
+            self.sums.beside["directories of memories"] += 1
+            if not self._is_dry:
+                await target.keep_memories(place, ours, instead_of=theirs)
+                written = await target.memory_files(place)
+                if {name: data for name, (data, _) in written.items()} != {name: ours[name][0] for name in ours}:
+                    raise JournalError(f"{target.home.name}: the memories at {place} read back otherwise")
+        elif ours_log == theirs_log or not theirs_log.startswith(ours_log):
+            self.sums.wrong.append(f"{target.home.name}: the memories at {place} are others, and stay as they are")
 
     async def _copy_work(self, tenant: str) -> None:
         """What is still to be done. Also what was given up: it is tried again there."""

@@ -39,7 +39,7 @@ from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_all, write_new
 from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.links import LINKS, links_in, name_in
-from perdure.adapters.journal.projects import OWNER, PROJECTS, folders_in
+from perdure.adapters.journal.projects import OWNER, PROJECTS, folder_of_name, folders_in
 from perdure.adapters.journal.reading import LINE_NUMBER
 from perdure.adapters.journal.search import INDEX
 from perdure.adapters.journal.store import (
@@ -59,8 +59,13 @@ from perdure.adapters.machine.rooted import RootedFolder
 from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
-from perdure.errors import DamagedLine, FileRefused, JournalError, SessionNotFound
-from perdure.ports.contents import JournalEnd
+from perdure.adapters.memory.store import ALONE, AUDIT, LOCK_SECONDS, MOST_AUDIT_BYTES, STATE
+from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
+from perdure.errors import DamagedLine, FileMissing, FileRefused, JournalError, PerdureError, SessionNotFound
+from perdure.memory.places import AGENTS as AGENT_MEMORY
+from perdure.memory.places import AGENTS_LOCAL, MEMORY, OWN
+from perdure.memory.places import FOLDER as OWN_FOLDER
+from perdure.ports.contents import JournalEnd, MemoryFiles
 from perdure.ports.home import KnownLink
 from perdure.transcript.codec import decode_header, decode_line
 from perdure.transcript.messages import MessageId
@@ -68,12 +73,26 @@ from perdure.transcript.messages import MessageId
 _STEP_BYTES: Final = 4 * 1024 * 1024
 _TAIL_BYTES: Final = 64 * 1024
 _GROUP: Final = 200  # sessions that are looked at in one go
+MOST_FILES: Final = 200_000  # of a directory of memories
 _NOTES: Final = re.compile(r"summary(?:\.aside-\d+)?\.md")
 _NAMES_ONLY: Final = "deleted-responses"
 _USAGE: Final = "usage"
 _CONFIG: Final = f"{NOTES}/config"
 _MOVED: Final = frozenset(
-    {PROJECTS, GATEWAY, BLOBS, CALIBRATION, SECRET_KEY, NOTES, CACHES, "conversations", _NAMES_ONLY, f"{_USAGE}.json"}
+    {
+        PROJECTS,
+        GATEWAY,
+        BLOBS,
+        CALIBRATION,
+        SECRET_KEY,
+        NOTES,
+        CACHES,
+        MEMORY,
+        AGENT_MEMORY,
+        "conversations",
+        _NAMES_ONLY,
+        f"{_USAGE}.json",
+    }
 )  # what stands in a home and is copied, or made anew
 _MADE_ANEW: Final = (LINKS, INDEX, "work.db")  # and files of SQLite beside them
 
@@ -243,6 +262,7 @@ class FileContents:
 
     def __init__(self, home: FileHome, *, disk: Disk = DISK) -> None:
         self.home, self._disk = home, disk
+        self._projects: dict[str, str] | None = None  # their paths by their folders, once these were looked at
 
     # --- sessions
 
@@ -342,6 +362,18 @@ class FileContents:
         """Keep a key unless there is one; the home's."""
         return await anyio.to_thread.run_sync(partial(secret_key, self.home.path, new=key, disk=self._disk))
 
+    async def memories(self) -> Sequence[str]:
+        """The places of all directories of memories whose project is known."""
+        return sorted(await anyio.to_thread.run_sync(self._memories))
+
+    async def memory_files(self, place: str) -> MemoryFiles:
+        """All files of a directory."""
+        return await anyio.to_thread.run_sync(self._memory_files, place)
+
+    async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None:
+        """Let a directory have these files alone: the log last, so that a copy that is broken off goes on."""
+        await anyio.to_thread.run_sync(self._keep_memories, place, files, instead_of)
+
     async def only_here(self) -> Mapping[str, int]:
         """What is kept in files alone, and how many of each there are."""
         return await anyio.to_thread.run_sync(self._only_here)
@@ -374,13 +406,84 @@ class FileContents:
             self._disk.rename(draft, path)
             self._disk.sync_directory(path.parent)
 
+    def _memories(self) -> dict[str, Path]:
+        """Where memories stand, by the names that their places have in a database."""
+        found = {f"/{MEMORY}": self.home.path / MEMORY}
+        found |= {f"/{AGENT_MEMORY}/{one.name}": one for one in folders_in(self.home.path / AGENT_MEMORY)}
+        for folder in folders_in(self.home.path / PROJECTS):
+            below = [folder / MEMORY]
+            for kind in (AGENT_MEMORY, AGENTS_LOCAL):
+                below += folders_in(folder / OWN_FOLDER / kind)
+            below = [one for one in below if one.is_dir()]
+            if below and (project := self._project_of(folder)) is not None:
+                found |= {f"/{PROJECTS}{project}/{one.relative_to(folder).as_posix()}": one for one in below}
+        return {place: path for place, path in found.items() if path.is_dir()}
+
+    def _project_of(self, folder: Path) -> str | None:
+        """The path of the project that a folder is of, if anything in this home says it."""
+        if self._projects is None:
+            self._projects = {}
+            for one in folders_in(self.home.path / PROJECTS):
+                if (noted := _read(one / OWNER)) is not None:
+                    self._projects[one.name] = os.fsdecode(noted).rstrip("\n")
+                for path in filter(None, (_project_in(directory) for directory in folders_in(one))):
+                    for above in (path, *map(str, Path(path).parents)):  # a repository's memories stand at its root
+                        self._projects.setdefault(folder_of_name(above), above)
+        return self._projects.get(folder.name)
+
+    def _memory_path(self, place: str) -> Path:
+        if (known := self._memories().get(place)) is not None:
+            return known
+        if place.startswith(f"/{PROJECTS}/"):
+            project, _, rest = place.removeprefix(f"/{PROJECTS}").rpartition(f"/{OWN_FOLDER}/")
+            if not project:
+                project, rest = rest.removesuffix(f"/{MEMORY}"), MEMORY
+            else:
+                rest = f"{OWN_FOLDER}/{rest}"
+            root = self.home.path / PROJECTS / folder_of_name(project)
+        else:
+            root, rest = self.home.path, place.removeprefix("/")
+        path = root / rest
+        if rest.split("/")[0] not in (MEMORY, AGENT_MEMORY, OWN_FOLDER) or ".." in path.parts:
+            raise JournalError(f"{self.home.path}: not a place of memories in a home of files: {place[:150]!r}")
+        return path
+
+    def _memory_files(self, place: str) -> MemoryFiles:
+        try:
+            with RootedFolder.open(self._memory_path(place), is_theirs=True, rules=OWN) as root:
+                return _all_in(root)
+        except FileMissing:
+            return {}
+        except FileRefused as e:
+            raise JournalError(str(e)) from e
+
+    def _keep_memories(self, place: str, files: MemoryFiles, instead_of: MemoryFiles) -> None:
+        path = self._memory_path(place)
+        try:
+            with (
+                RootedFolder.open(path, create=True, rules=OWN) as root,
+                root.lock(MEMORY_LOCK, seconds=LOCK_SECONDS),
+            ):
+                if _all_in(root) != instead_of:
+                    raise JournalError(f"{path}: the memories were changed meanwhile: copy them again")
+                for name in instead_of.keys() - files.keys():
+                    root.remove(name)
+                for name in sorted(files, key=lambda name: (name == AUDIT, name)):
+                    data, modified = files[name]
+                    if instead_of.get(name) != files[name]:
+                        root.write(name, data, mtime_ns=round(modified * 1e6) * 1000)
+        except FileRefused as e:
+            raise JournalError(str(e)) from e
+
     def _only_here(self) -> Mapping[str, int]:
         found: Counter[str] = Counter()
+        known = frozenset(self._memories().values())
         for folder in folders_in(self.home.path / PROJECTS):
             for one in os.scandir(folder):
+                if Path(one.path) in known or one.name == OWNER or one.name.startswith("."):
+                    continue
                 if not is_session_id(one.name) or not one.is_dir(follow_symlinks=False):
-                    if not one.name.startswith(".") and one.name != OWNER:
-                        found[f"{one.name} of projects"] += 1
+                    found[f"{one.name} of projects"] += 1
                     continue
                 names = {inner.name for inner in os.scandir(one.path)}
                 found["sessions' checkpoints"] += CHECKPOINTS in names
@@ -411,6 +514,25 @@ def _line_groups(disk: Disk, path: Path) -> Generator[Sequence[bytes], None, Non
                 yield [rest]
         finally:
             disk.close(fd)
+
+
+def _all_in(root: RootedFolder) -> dict[str, tuple[bytes, float]]:
+    """All files of a directory of memories, but for those that only say who is at it."""
+    entries = [*root.listing(limit=MOST_FILES).entries, *root.listing(under=STATE, limit=MOST_FILES).entries]
+    return {
+        one.name: (root.read(one.name, limit_bytes=MOST_AUDIT_BYTES), one.mtime_ns // 1000 / 1e6)
+        for one in entries
+        if one.name not in (MEMORY_LOCK, ALONE)
+    }
+
+
+def _project_in(directory: Path) -> str | None:
+    """The project that the session in a folder is of."""
+    try:
+        with (directory / JOURNAL).open("rb") as file:
+            return decode_header(file.readline()).project
+    except (OSError, PerdureError):
+        return None
 
 
 def _end_of(disk: Disk, directory: Path) -> JournalEnd | None:

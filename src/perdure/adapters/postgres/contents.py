@@ -24,7 +24,7 @@ from perdure.adapters.postgres.journal import (
 )
 from perdure.adapters.postgres.store import PostgresHome
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionNotFound
-from perdure.ports.contents import JournalEnd
+from perdure.ports.contents import JournalEnd, MemoryFiles
 from perdure.ports.home import StoredSession
 from perdure.transcript.codec import decode_header, decode_line
 from perdure.transcript.messages import MessageId
@@ -58,6 +58,19 @@ _WRITE_NOTES: Final = (
 _PUBLISH: Final = (
     "UPDATE perdure.sessions SET modified = to_timestamp(%s), owner = '', lease_until = '-infinity' "
     "WHERE tenant = %s AND number = %s AND fence = %s RETURNING 1"
+)
+_MEMORIES: Final = (
+    "SELECT m.name, m.data, extract(epoch FROM m.modified)::float8 FROM perdure.memory_folders f "
+    "JOIN perdure.memory_files m ON (m.tenant, m.folder) = (f.tenant, f.number) "
+    "WHERE f.tenant = %s AND f.place = %s ORDER BY m.name"
+)
+_MAKE_FOLDER: Final = b"INSERT INTO perdure.memory_folders (tenant, place) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_CHANGE_FOLDER: Final = (
+    b"UPDATE perdure.memory_folders SET version = DEFAULT WHERE tenant = %s AND place = %s RETURNING number"
+)
+_CLEAR_FOLDER: Final = b"DELETE FROM perdure.memory_files WHERE tenant = %s AND folder = %s"
+_KEEP_MEMORY: Final = (
+    b"INSERT INTO perdure.memory_files (tenant, folder, name, data, modified) VALUES (%s, %s, %s, %b, to_timestamp(%s))"
 )
 _LEARN: Final = (
     "INSERT INTO perdure.calibrations (tenant, model, ratio) SELECT %s, new.* "
@@ -255,6 +268,29 @@ class PostgresContents:
         """Keep a key unless there is one; the home's."""
         return await self.home.secret_key(new=key)
 
+    async def memories(self) -> Sequence[str]:
+        """The places of all directories of memories."""
+        rows = await self._ask("SELECT place FROM perdure.memory_folders WHERE tenant = %s ORDER BY place")
+        return [place for (place,) in rows]
+
+    async def memory_files(self, place: str) -> MemoryFiles:
+        """All files of a directory."""
+        return _files_of(await self._ask(_MEMORIES, place))
+
+    async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None:
+        """Let a directory have these files alone, in one transaction."""
+        tenant = await self._db.make_tenant(self.home.name)
+        async with self._db.transaction(tenant) as cursor:
+            await cursor.execute(_MAKE_FOLDER, (tenant, place))
+            await cursor.execute(_CHANGE_FOLDER, (tenant, place))
+            ((number,),) = await cursor.fetchall()
+            await cursor.execute(_MEMORIES.encode(), (tenant, place))
+            if _files_of(await cursor.fetchall()) != instead_of:
+                raise JournalError(f"{self.home.store.name}: memories were changed meanwhile: copy them again")
+            await cursor.execute(_CLEAR_FOLDER, (tenant, number))
+            for name, (data, modified) in files.items():
+                await cursor.execute(_KEEP_MEMORY, (tenant, number, name, data, modified))
+
     async def only_here(self) -> Mapping[str, int]:
         """Nothing: whatever a database keeps, files can keep as well."""
         return {}
@@ -262,3 +298,7 @@ class PostgresContents:
     async def _ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         tenant = await self._db.tenant(self.home.name)
         return [] if tenant is None else await self._db.ask(tenant, statement, (tenant, *values))
+
+
+def _files_of(rows: list[tuple[Any, ...]]) -> dict[str, tuple[bytes, float]]:
+    return {name: (bytes(data), modified) for name, data, modified in rows}
