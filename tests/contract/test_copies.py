@@ -12,7 +12,7 @@ import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -35,6 +35,9 @@ from perdure.wiring import open_session
 from perdure.wiring.copies import CopiedSession, CopySums, StoreCopy
 from perdure.wiring.imports import LogImports
 from perdure.wiring.stores import contents_of, store_at
+
+if TYPE_CHECKING:
+    from perdure.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(240)]
 
@@ -419,6 +422,39 @@ def test_the_newer_document_counts(places: Places) -> None:
         sums, _ = await places.copy(source, target)
         assert dict(+sums.beside) == {"documents": 1}
         assert await state(to) == {"a": b"2", "b": b"3", "c": b"1"}
+
+    run(places, body)
+
+
+def test_blobs_of_a_copy_that_failed_are_deleted_from_the_bucket(
+    places: Places, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, postgres_server: PostgresServer
+) -> None:
+    """SCL-1, SCL-6: the session never was; what was put for it is written down to be deleted, and then isn't there."""
+    places.database = request.getfixturevalue("postgres_with_bucket")[0]
+    database = places.database.rpartition("/")[2]
+
+    def due() -> int:
+        rows = postgres_server.execute(
+            "SELECT count(*) FROM perdure.blob_deletions WHERE session IS NOT NULL",
+            url=postgres_server.url_of(database),
+        )
+        return int(rows[0][0])
+
+    async def lost(*_: Any) -> None:
+        raise JournalError("the connection was lost")
+
+    async def body() -> None:
+        source, target = places.files(), places.postgres()
+        made = await begun(places.home(source), "s1", (said("m1"),))
+        await made.blobs.put((b"an image",))
+        await made.journal.close()
+        before = due()
+        with monkeypatch.context() as patched:
+            patched.setattr("perdure.adapters.postgres.contents.PostgresSessionWriting.publish", lost)
+            _, told = await places.copy(source, target)
+        assert told[0].outcome == "failed" and due() == before + 1 and await kept(places.home(target)) == {}
+        assert (await places.copy(source, target))[0].is_whole
+        assert due() == before + 1 and await kept(places.home(target)) == await kept(places.home(source))
 
     run(places, body)
 

@@ -601,6 +601,8 @@ def test_blobs_come_back_byte_for_byte(place: Place) -> None:
         assert await home.blobs.get(own) == b"of no session"
         assert list(await home.blobs.named(own[:7])) == [own] == list(await home.blobs.named(own))
         assert not await home.blobs.named("xyz") and not await home.blobs.named(blobs[0][:12])
+        assert list(await made.blobs.ids()) == sorted(set(blobs)) and list(await home.blobs.ids()) == [own]
+        assert not await other.blobs.ids()
         assert await home.blobs.forget(1.0) == 0 and await home.blobs.get(own) == b"of no session"
         assert await home.blobs.forget(4e9) == 1 and not await home.blobs.named(own)
         assert await made.blobs.get(blobs[1]) == b"plain"

@@ -132,9 +132,13 @@ def test_what_is_done_is_no_work_until_more_is_wanted(queues: Queues) -> None:
         await finish(queue, await the_one(queue))
         await queue.want("", "s", "notes", 4)
         assert await taken(queue) == []
+        assert await queue.wanted("") == []
         await queue.want("", "s", "notes", 9)
+        assert [(one.session, one.done, one.want) for one in await queue.wanted("")] == [("s", 4, 9)]
+        assert await queue.wanted("another") == []
         claim = await the_one(queue)
         assert (claim.done, claim.want, claim.attempts) == (4, 9, 1)
+        assert len(await queue.wanted("")) == 1  # not done yet, whoever is at it
 
     queues.run(body)
 

@@ -171,9 +171,9 @@ def _show_copied(sums: CopySums, seconds: float, *, is_dry: bool, is_json: bool)
     """What a run did, or would do."""
     outcomes, beside, stays = dict(sums.outcomes), dict(+sums.beside), dict(+sums.stays)
     if is_json:
-        counts = {"sessions": outcomes, "damaged": sums.damaged, "lines": sums.lines, "bytes": sums.bytes}
+        of_them = {"sessions": outcomes, "damaged": sums.damaged, "lines": sums.lines, "bytes": sums.bytes}
         more = {"blobs": sums.blobs, "beside": beside, "only_in_files": stays, "wrong": sums.wrong, "notes": sums.notes}
-        out_json({"total": {**counts, **more, "verified": not is_dry, "seconds": round(seconds, 1)}})
+        out_json({"total": {**of_them, **more, "verified": not is_dry, "seconds": round(seconds, 1)}})
         return
     for said in (*sums.wrong, *sums.notes):
         note(said)
@@ -182,10 +182,9 @@ def _show_copied(sums: CopySums, seconds: float, *, is_dry: bool, is_json: bool)
     out(f"sessions: {of_sessions}{damaged}")
     done = "to copy" if is_dry else f"copied and verified in {seconds:.0f} s"
     out(f"{plural(sums.lines, 'line')}, {size(sums.bytes)}, {plural(sums.blobs, 'blob')} {done}")
-    if beside:
-        out(f"and {', '.join(f'{number:,} {name}' for name, number in beside.items())}")
-    if stays:
-        out(f"only in files, and not copied: {', '.join(f'{name} ({number:,})' for name, number in stays.items())}")
+    for said, counts in (("beside them", beside), ("only in files, and not copied", stays)):
+        if counts:
+            out(f"{said}: {', '.join(f'{name} ({number:,})' for name, number in counts.items())}")
 
 
 def _ask(tenant: str) -> None:
