@@ -284,7 +284,8 @@ class FileContents:
     ) -> AsyncIterator[FileSessionWriting]:
         """A new session, or one that goes on."""
         with _told(self.home.path, "the session can't be written"):
-            target, writing = await anyio.to_thread.run_sync(self._begun, session, header, kept)
+            with anyio.CancelScope(shield=True):  # else nobody would end what was begun
+                target, writing = await anyio.to_thread.run_sync(self._begun, session, header, kept)
             try:
                 try:
                     yield writing
