@@ -206,6 +206,8 @@ def test_an_empty_home_names_the_tenants(database: Place) -> None:
     database.begin("session-one", "hello")
     said = database.said("sessions", "--store", database.url, "--grep", "nothing has this", flags=False)
     assert "tenants: " in said or "no session" in said
+    nothing = database.run("search", "zeppelin", "--store", database.url, flags=False)
+    assert nothing.returncode == 0 and ("--tenant" in nothing.stdout or "matches" in nothing.stdout)
     listed = database.run("sessions", "list", "--gateway")
     assert listed.returncode == 2 and "--tenant" in listed.stderr
 

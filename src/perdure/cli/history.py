@@ -205,23 +205,23 @@ def search(
     if not terms_of(words := " ".join(query)):
         raise BadSetting(f"search: there are no words in {words[:40]!r}: give at least one letter or digit")
     if rebuild:
-        from perdure.adapters.journal.search import StoreArchive
-
         kept.only_files("--rebuild is for the index of files: a database keeps its own")
-        note(f"rebuilt the index: {plural(StoreArchive(configured().home).rebuild(), 'piece')}")
     earliest = None if since is None else moment_since(since)
 
     async def body() -> FoundHits:
         if session is not None:
             async with kept.session(session) as named:
+                if rebuild:
+                    await _rebuild(named.home)
                 archive = _archive_around(named.reference, (await named.info()).project, named.home)
                 hits = await archive.search(words, limit=limit, sessions=(named.id,), since=earliest)
                 return await _described(hits, named.home)
         async with kept.home() as kept_in:
+            if rebuild:
+                await _rebuild(kept_in)
             archive, is_narrow = await _archive(kept_in, project, is_all=is_all)
             hits = await archive.search(words, limit=limit, since=earliest)
-            found = await _described(hits, kept_in)
-            return replace(found, is_narrow=is_narrow)
+            return replace(await _described(hits, kept_in), is_narrow=is_narrow)
 
     found = anyio.run(body)
     if found.results.note:
@@ -232,7 +232,9 @@ def search(
             out_json(_hit_data(rank, hit, found.about.get((hit.session, hit.project))))
         return
     if not hits and found.is_empty:
-        out(f"no sessions in {found.where} yet; `perdure import` brings in those of Claude Code and Codex")
+        brings = "`perdure import` brings in those of Claude Code and Codex"
+        here = f"in {found.where} yet; {brings}"
+        out(f"no sessions {'there yet; --tenant says whose to search' if kept.is_database else here}")
         return
     if not hits:
         wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
@@ -253,6 +255,17 @@ class FoundHits:
     short: Mapping[str, str]
     is_empty: bool  # nothing is kept there at all
     is_narrow: bool = False  # there were more places to look at
+
+
+async def _rebuild(kept_in: Home) -> None:
+    """Make the index of a home on files anew."""
+    import anyio
+
+    from perdure.adapters.journal.home import FileHome
+
+    assert isinstance(kept_in, FileHome)
+    pieces = await anyio.to_thread.run_sync(kept_in.archive().rebuild)
+    note(f"rebuilt the index: {plural(pieces, 'piece')}")
 
 
 async def _described(results: SearchResults, kept_in: Home) -> FoundHits:
