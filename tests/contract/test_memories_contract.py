@@ -312,6 +312,35 @@ def test_many_writers_in_one_process_lose_nothing(store: StoredMemories) -> None
     assert sorted(lines) == sorted(["begin", *(f"{n}-{c}" for n in range(4) for c in range(10))])
 
 
+def test_what_is_deferred_waits_and_is_made_of_what_stands_there_by_then(store: StoredMemories) -> None:
+    """SCL-2: nothing is seen before the commit; what somebody wrote meanwhile is merged; nothing waits twice."""
+    save(store, "a.md", BASE, stamp=by("web"))
+    propose(store, SaveMemory(name="w.md", text="waits"))
+
+    async def go() -> None:
+        late = await store.deferred()
+        read = await late.read("a.md")
+        assert read is not None and read.text == BASE and len(await late.pending()) == 1
+        assert (await late.provenance())["a.md"].least == "web"
+        assert [one.digest for one in (await late.listing()).files] == [
+            one.digest for one in (await store.listing()).files
+        ]
+        await late.write(SaveMemory(name="a.md", text=BASE + "- three\n", base=BASE), by(), mode="auto")
+        await late.write(SaveMemory(name="b.md", text="b"), by(), mode="auto")
+        await late.propose(SaveMemory(name="c.md", text="c"), by("tool"), "it derives from a tool")
+        await late.done(5.0)
+        now = await late.read("a.md")
+        assert now is not None and now.text == BASE + "- three\n" and len(await late.pending()) == 2
+        assert [one.name for one in (await store.listing()).files] == ["a.md"] and len(await store.pending()) == 1
+        await store.write(SaveMemory(name="a.md", text=BASE.replace("one", "ONE"), base=BASE), by(), mode="auto")
+        for _ in range(2):
+            await late.commit()
+        assert len(await store.pending()) == 2 and len(await store.entries()) == 4
+
+    anyio.run(go)
+    assert text(store, "a.md") == "# Notes\n- ONE\n- two\n- three\n" and text(store, "b.md") == "b"
+
+
 # --- files only -----------------------------------------------------------------------------------------------------
 
 

@@ -272,6 +272,10 @@ class LiveSession:
         if helpers is not None:
             self.services = replace(self.services, helpers=helpers)
 
+    def works_with(self, services: Services) -> None:
+        """From now on these work for it: what could only be given once something had been said."""
+        self.services = services
+
     def held_with(self, model: Model) -> None:
         """From now on the conversation is held with this model; where no other is named it does the jobs beside it."""
         self.asked = model

@@ -64,7 +64,7 @@ class RouteConfig(_Table, frozen=True):
     vertex: str | None = None
     settings: dict[str, Any] = {}
     is_managed: bool = True  # false: everything passes through untouched
-    project: str | None = None  # the folder whose instruction files and memories its sessions get, if settings say so
+    project: str | None = None  # the folder whose instruction files and memories all sessions get, if settings say so
 
 
 class TenantLimits(_Table, frozen=True):
@@ -223,12 +223,13 @@ def _check_tenant(config: GatewayConfig, name: str, tenant: TenantConfig) -> Non
 
 
 def _check_project(name: str, route: RouteConfig, settings: Settings) -> None:
-    """Whose instruction files and memories: named here, since a request can't say it (SEC-7)."""
+    """Whose instruction files and memories: a folder of this machine is named here, as no request may (SEC-7)."""
     place = f"gateway.routes.{name}"
     if route.project is None:
-        for wanted in ("instructions", "memory"):
-            if getattr(settings, wanted):
-                raise BadSetting(f"{place}: settings: {wanted} = true needs a folder: set project")
+        if settings.instructions:
+            raise BadSetting(f"{place}: settings: instructions = true needs a folder: set project")
+        if settings.memory and settings.memory_directory:
+            raise BadSetting(f"{place}: settings: memory_directory is of one project: set project, or leave it out")
     elif not (folder := Path(route.project).expanduser()).is_absolute() or not folder.is_dir():
         raise BadSetting(f"{place}: project = {route.project!r}: has to be the whole path of a folder that is there")
 

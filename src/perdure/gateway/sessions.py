@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from perdure.context.models import CacheTtl
 from perdure.context.reminders import neutralised_result
@@ -25,6 +26,7 @@ from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.conversations import CONVERSATIONS, Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.gateway.stored import DELETED, StoredResponse, stored_response
+from perdure.gateway.titles import folder_of
 from perdure.ports.home import Home, KnownLink, StoredJournal
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
@@ -47,7 +49,8 @@ from perdure.transcript.records import (
 )
 from perdure.transcript.response_items import named_items
 from perdure.wiring import SessionOptions as Parts
-from perdure.wiring import background, create_session, open_session
+from perdure.wiring import background, create_session, memories_of, open_session
+from perdure.wiring.remembering import remembering_by_name
 
 SOURCE = "gateway"
 _TRIES = 3
@@ -175,6 +178,7 @@ class CachedSession:
     ours: str = ""  # the name of our recall tool in the last request; empty where it wasn't offered
     tool_name: str = ""  # the name that it has whenever it is offered
     fronted: tuple[bytes, Front | None] = b"", None  # the digest of the front that came last, and what it made then
+    awaits_memories: bool = False  # it gets those of the folder that its client names, once that is known
 
     @property
     def id(self) -> str:
@@ -350,11 +354,11 @@ class TenantSessions:
         sink = self._sink(route)
         sink.session = session
         try:
-            opened = await open_session(self.home, session, parts=self._parts(route, sink))
+            opened = await open_session(self.home, session, parts=(parts := self._parts(route, sink)))
         except SessionNotFound:
             await self._index.forget(session)
             return None
-        return self._hold(opened, sink, route)
+        return self._hold(opened, parts, sink, route)
 
     async def _created(self, start: bytes, route: str) -> CachedSession:
         sink = self._sink(route)
@@ -362,7 +366,7 @@ class TenantSessions:
         sink.session = parts.ids.new("session")
         project = self.home.name
         made = await create_session(self.home, project=project, session=sink.session, source=SOURCE, parts=parts)
-        return self._hold(made, sink, route, HistoryPosition(0, start))
+        return self._hold(made, parts, sink, route, HistoryPosition(0, start))
 
     def _parts(self, route: str, sink: SessionSink) -> Parts:
         """What any session here is made with beside what its route gives."""
@@ -370,7 +374,12 @@ class TenantSessions:
         return replace(parts, journal=partial(LateSyncJournal, is_durable=self._is_durable))
 
     def _hold(
-        self, session: LiveSession, sink: SessionSink, route: str, head: HistoryPosition | None = None
+        self,
+        session: LiveSession,
+        parts: Parts,
+        sink: SessionSink,
+        route: str,
+        head: HistoryPosition | None = None,
     ) -> CachedSession:
         cursors = session.view.state.cursors
         head = head or HistoryPosition.of(cursors.get(CLIENT), CLIENT) or HistoryPosition(0, b"")
@@ -378,7 +387,7 @@ class TenantSessions:
         journal = session.ports.journal
         assert isinstance(journal, LateSyncJournal)
         held = CachedSession(session, journal, background(session), sink, head, asked, route)
-        held.is_shaped = is_shaped(session)
+        held.is_shaped, held.awaits_memories = is_shaped(session), remembers(parts)
         self.open[session.id] = held
         self._heads[head.link] = held
         return held
@@ -441,13 +450,13 @@ class TenantSessions:
             sink = self._sink(route)
             sink.session = session
             try:
-                opened = await open_session(self.home, session, parts=self._parts(route, sink))
+                opened = await open_session(self.home, session, parts=(parts := self._parts(route, sink)))
             except BaseException:  # nobody was told of it: the client asks again, and forks again
                 with suppress(JournalError, SessionNotFound):
                     await self.home.delete(session)
                 raise
         sink.metrics.forks.inc()
-        return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))
+        return self._hold(opened, parts, sink, route, None if count else HistoryPosition(0, links[0]))
 
     @asynccontextmanager
     async def _used(self, held: CachedSession) -> AsyncIterator[None]:
@@ -472,6 +481,19 @@ class TenantSessions:
         with suppress(JournalError):
             if not held.users and await held.journal.release():
                 await self.flush()
+
+    async def give_memories(self, held: CachedSession, system: Sequence[msgspec.Raw], said: list[Message]) -> None:
+        """Give a session the memories of its tenant, of the project that its client says it works in.
+
+        That folder is on another machine: its path is a name here, and nothing of this disk is read for it (SEC-7).
+        """
+        held.awaits_memories, session = False, held.session
+        if session.view.state.title.folder is None and (folder := folder_of(system, said)) is not None:
+            await session.record(Titled(folder=folder))
+        project = project_of(session)
+        opened = memories_of(self.home, project, session.settings, session, is_remote=True)
+        session.works_with(remembering_by_name(session, opened, project))
+        held.keepers = background(session)
 
     async def keep(self, held: CachedSession) -> None:
         """Start what is due after an answer, or have workers do it (TURN-12, SCL-2)."""
@@ -569,6 +591,16 @@ class TenantSessions:
     async def close_index(self) -> None:
         """Let go of the index until it is asked again."""
         await self._index.close()
+
+
+def remembers(parts: Parts) -> bool:
+    """Whether a session has its tenant's own memories; those of a route's project are given to it."""
+    return parts.settings.memory and parts.memories is None
+
+
+def project_of(session: LiveSession) -> str:
+    """The name of the project whose memories a session has; without a folder, what its tenant has for all of these."""
+    return session.view.state.title.folder or ""
 
 
 def records_until(placed: Sequence[Placed], end: int) -> list[Placed]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+import msgspec
 
 from perdure.context.view import ContextView
 from perdure.transcript.blocks import Block
@@ -44,7 +47,7 @@ def titled(view: ContextView, client: str) -> Titled | None:
     """What a conversation is known by, as far as it wasn't before; None when there is nothing more."""
     known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
     title = first_words(said) if known.title is None else None
-    folder = _folder(view, said) if known.folder is None else None
+    folder = folder_of(view.front.system if view.front else (), said) if known.folder is None else None
     name = client_name(client) or None if known.client is None else None
     return Titled(title=title, folder=folder, client=name) if title or folder or name else None
 
@@ -57,9 +60,9 @@ def client_name(agent: str) -> str:
     return agent
 
 
-def _folder(view: ContextView, messages: list[Message]) -> str | None:
-    """Where the client says that it works."""
-    blocks = (Block(bytes(raw)) for raw in view.front.system) if view.front else ()
+def folder_of(system: Iterable[msgspec.Raw], messages: Iterable[Message]) -> str | None:
+    """Where the client says that it works, in its system prompt or its first messages."""
+    blocks = (Block(bytes(raw)) for raw in system)
     of_user = (block for message in messages if message.role == "user" for block in message.blocks)
     for text in texts_of((*blocks, *of_user)):
         for found in _FOLDER.finditer(text):

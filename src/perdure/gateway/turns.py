@@ -518,6 +518,8 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     messages = joining(session, await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)))
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
+    if held.awaits_memories:
+        await who.sessions.give_memories(held, who.side.front(incoming).system, messages)
     await say_on(session, messages, links[start + 1 :], held.head, CLIENT, lambda head: who.sessions.moved(held, head))
     who.sessions.enter(held, enumerate(links[start + 1 :], start + 1))
 

@@ -19,12 +19,17 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from perdure.adapters.config import Config
+from perdure.engine.consolidate import NAME as CONSOLIDATION
+from perdure.engine.extraction import NAME as EXTRACTION
 from perdure.errors import JournalError, SessionBusy, SessionNotFound
 from perdure.gateway.gateway import Gateway
+from perdure.gateway.sessions import project_of, remembers
 from perdure.ports.home import Claim, Home, Store
+from perdure.ports.memory import DeferredStore
 from perdure.ports.session import NotesFile
 from perdure.wiring import SessionOptions as Parts
-from perdure.wiring import background, open_session
+from perdure.wiring import background, memories_of, open_session
+from perdure.wiring.remembering import deferred, remembering_by_name
 from perdure.wiring.sessions import session_of
 from perdure.wiring.worker import Commit, Work, WorkCounts, Worker
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 60  # to open a session that a request is using
 _PAUSE_SECONDS: Final = 1.0
 _WATCH_SECONDS: Final = 5.0
+_OF_MEMORIES: Final = (EXTRACTION, CONSOLIDATION)
 
 
 class LateNotes:
@@ -96,6 +102,11 @@ class SessionUpkeep:
             return
         notes = LateNotes(stored.notes)
         read = await session_of(replace(stored, notes=notes), parts, home=home, read_only=True)
+        late: DeferredStore | None = None
+        if keeper in _OF_MEMORIES and remembers(parts):
+            project = project_of(read)
+            opened, late = await deferred(memories_of(home, project, read.settings, read, is_remote=True))
+            read.works_with(remembering_by_name(read, opened, project))
         try:
             records = await background(read).kept(read, keeper)
         finally:
@@ -104,6 +115,8 @@ class SessionUpkeep:
 
         async def commit() -> None:
             await notes.commit(stored.notes)
+            if late is not None:
+                await late.commit()
             await session.record(*records)
 
         try:

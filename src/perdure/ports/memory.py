@@ -124,6 +124,8 @@ class MemoryStore(Protocol):
     Upkeep (MEM-11): `is_due` counts a session, and says whether so many seconds and sessions went by since the
     directory was last put in order; the first look at one that is there begins the count, `done` begins it anew.
     `alone` is held while somebody is at it: `FolderBusy` at once for anybody else, in any process.
+
+    `deferred` gives the directory as it is now, so that what is changed there waits for its `commit` (SCL-2).
     """
 
     async def is_there(self) -> bool: ...
@@ -153,3 +155,13 @@ class MemoryStore(Protocol):
     async def done(self, now: float) -> None: ...
 
     def alone(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def deferred(self) -> DeferredStore: ...
+
+
+class DeferredStore(MemoryStore, Protocol):
+    """A copy of a memory directory. `commit` makes in the directory itself what was changed here, as it is by then:
+    what was changed there meanwhile is merged, or `MemoryChanged`.
+    """
+
+    async def commit(self) -> None: ...

@@ -18,13 +18,13 @@ from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
 from perdure.engine.guarded_memory import GuardedMemory
 from perdure.engine.memory_recall import with_memory
-from perdure.engine.remember import MemoryAccess, memory_access
+from perdure.engine.remember import MemoryAccess, UserMemoryRequests, memory_access
 from perdure.engine.session import LiveSession, Services
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, AllowedDirectory, MemoryRights, allowed_directories
 from perdure.memory.scope import MAIN_AGENT, Work
 from perdure.ports.home import Home, KeptMemories
-from perdure.ports.memory import MemorySearch
+from perdure.ports.memory import DeferredStore, MemorySearch
 from perdure.ports.session import Sink
 from perdure.settings import Settings
 from perdure.wiring.parts import SessionOptions
@@ -147,3 +147,18 @@ def opened_to(
     if isinstance(home, FileHome) and not trusts(parts, home.path, project):
         rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
     return memories_of(home, project or ".", parts.settings, session, rights)
+
+
+def remembering_by_name(session: LiveSession, opened: OpenedMemories, project: str) -> Services:
+    """The services of a session of a client elsewhere with these memories, of the project that it says it works in."""
+    work = Work(MAIN_AGENT, project, (project,))
+    given = remembering(session, session.services, opened, work)
+    return with_upkeep(session, replace(given, reminders=(*given.reminders, UserMemoryRequests())), opened)
+
+
+async def deferred(opened: OpenedMemories) -> tuple[OpenedMemories, DeferredStore | None]:
+    """The memories, so that what keepers change of the project's waits for a `commit`."""
+    if opened.own is None:
+        return opened, None
+    late = await opened.own.store.deferred()
+    return replace(opened, own=replace(opened.own, store=late)), late

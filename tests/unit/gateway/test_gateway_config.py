@@ -54,7 +54,7 @@ def test_without_a_word_it_listens_here_and_asks_the_official_servers() -> None:
         ({"upstreams": {"a": {"url": "http://far.example", "key_env": "K"}}}, "plain http"),
         ({"routes": {"work": {"anthropic": "nowhere"}}}, "is no upstream"),
         ({"routes": {"work": {"settings": {"windw_tokens": 5}}}}, "window_tokens"),
-        ({"routes": {"work": {"settings": {"memory": True}}}}, "set project"),
+        ({"routes": {"work": {"settings": {"memory": True, "memory_directory": "/srv/notes"}}}}, "set project"),
         ({"routes": {"work": {"project": "somewhere/near"}}}, "whole path"),
         ({"routes": {"work": {"project": "/nowhere/at/all"}}}, "whole path"),
         ({"tenants": {"a/b": {"key_env": "K"}}}, "letters"),

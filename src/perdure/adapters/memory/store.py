@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -176,6 +176,13 @@ class InMemoryFolder:
     async def version(self) -> int | None:
         """How many changes there were; None while it isn't there."""
         return self._count if self._is_made else None
+
+    def take(self, one: PlainFile, data: bytes) -> None:
+        """Have a file that stands elsewhere, with its time."""
+        with self._guard:
+            self._is_made = True
+            self._count += 1
+            self._files[one.name] = (self._count, one.mtime_ns, data)
 
     def heads(self, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
         """The beginnings of files, of those that are there."""
@@ -370,6 +377,20 @@ class StoredMemories:
 
     def alone(self) -> AbstractAsyncContextManager[None]:
         return self.folder.alone()
+
+    async def deferred(self) -> DeferredMemories:
+        copy = InMemoryFolder()
+
+        def read(folder: OpenedFolder) -> None:
+            waiting = folder.listing(under=INBOX).entries if self._waiting(folder) else ()
+            log = folder.stat(AUDIT)
+            for one in (*folder.listing().entries, *waiting, *((log,) if log is not None else ())):
+                with suppress(FileRefused):  # it went, or is none that can be read
+                    most = MOST_AUDIT_BYTES if one is log else MOST_FILE_BYTES
+                    copy.take(one, folder.read(one.name, limit_bytes=most))
+
+        await self._in_thread(read)
+        return DeferredMemories(copy, of=self)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -690,6 +711,48 @@ class StoredMemories:
         if found is None:
             raise FileMissing(f"{name_for_people(proposal)}: no change with this id waits in the inbox")
         return found
+
+
+@dataclass(eq=False)
+class DeferredMemories(StoredMemories):
+    """A copy of a directory, in which changes wait for `commit`; what is no change is asked of the original."""
+
+    of: StoredMemories = field(kw_only=True)
+    _waits: list[Callable[[], Awaitable[object]]] = field(default_factory=list, init=False)
+
+    async def write(self, change: Change, stamp: Stamp, *, mode: str) -> WriteResult:
+        done = await super().write(change, stamp, mode=mode)
+        self._waits.append(lambda: self.of.write(change, stamp, mode=mode))
+        return done
+
+    async def propose(self, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
+        made = await super().propose(change, stamp, why)
+        self._waits.append(lambda: self.of.propose(change, stamp, why))
+        return made
+
+    async def done(self, now: float) -> None:
+        self._waits.append(lambda: self.of.done(now))
+
+    async def undo(self, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
+        return await self.of.undo(entry, stamp)
+
+    async def approve(self, proposal: str) -> WriteResult:
+        return await self.of.approve(proposal)
+
+    async def reject(self, proposal: str) -> None:
+        await self.of.reject(proposal)
+
+    async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
+        return await self.of.is_due(session, now, seconds=seconds, sessions=sessions)
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        return self.of.alone()
+
+    async def commit(self) -> None:
+        """Make the changes in the original, in their order, as it is by now."""
+        for change in self._waits:
+            await change()
+        self._waits.clear()
 
 
 def _bytes(folder: OpenedFolder, name: str) -> bytes | None:
