@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
-from tests.commands import Done, command
+from tests.commands import Done, command, command_at_terminal
 from tests.e2e.test_serve import ask, started, status, upstream
+
+from perdure.wiring.stores import store_at
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -102,6 +105,31 @@ def test_a_bucket_is_named_once_and_found_by_whoever_serves(
             assert told.returncode == 1 and told.stderr.count("\n") == 1 and "no such bucket" in told.stderr
             s3.buckets["blobs"] = {}
         assert perdure(tmp_path, "worker", "--once", "--store", url, **s3.environment).returncode == 0
+
+
+def test_a_deletion_at_a_terminal_asks_and_says_how_far_it_is(
+    tmp_path: Path, postgres_server: PostgresServer, database: str
+) -> None:
+    """SCL-6, CLI-6: without `y` nothing is deleted; then a line is written over, and it is said what is left to do."""
+    url = granted(postgres_server, database, tmp_path)
+
+    async def keep() -> None:
+        store = store_at(url)
+        home = store.home("alice")
+        made = await home.create("s1", project="/p", created=1.0)
+        await made.journal.close()
+        await store.close()
+
+    anyio.run(keep)
+    env = {"PERDURE_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"], "TERM": "xterm"}
+    delete = ("store", "delete-tenant", url, "alice")
+    asked = command_at_terminal(*delete, cwd=tmp_path, env=env, typed=b"n\n")
+    assert asked.returncode == 0 and "Delete all that alice keeps" in asked.stdout and "rows" not in asked.stdout
+    done = command_at_terminal(*delete, cwd=tmp_path, env=env, typed=b"y\n")
+    assert done.returncode == 0 and "\r1 rows and 0 objects deleted (sessions)" in done.stdout
+    assert "`perdure store vacuum`" in done.stdout and "backups" in done.stdout
+    refused = perdure(tmp_path, "store", "vacuum", str(tmp_path))
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "only a database" in refused.stderr
 
 
 def test_a_store_that_cannot_be_used_is_one_line(

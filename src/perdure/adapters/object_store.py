@@ -177,7 +177,7 @@ class Bucket:
                         await obstore.delete_async(self.store, list(keys))
                         unsure -= keys
                         if on_deleted is not None:
-                            on_deleted(len(keys))
+                            on_deleted(len(keys - {mark}))
                     if is_empty:
                         break
                 except GenericError:

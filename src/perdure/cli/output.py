@@ -90,6 +90,11 @@ class Progress:
             bar = ("#" * round(_BAR * min(done, of) / of)).ljust(_BAR, ".")
             self._write(f"[{bar}] {self._shown(done)}/{self._shown(of)} {name}"[:100])
 
+    def tell(self, text: str) -> None:
+        """Say how far it is where nobody knows how much there is."""
+        if self._is_shown:
+            self._write(text[:100])
+
     def clear(self) -> None:
         """Take the line away, so that output can follow."""
         if self._is_shown and self._width:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ app = family(
     "perdure store migrate postgresql://owner@db/perdure --blobs s3://bucket/perdure",
     "perdure store copy ~/.perdure postgresql://gateway@db/perdure",
     "perdure store delete-tenant postgresql://gateway@db/perdure alice",
+    "perdure store vacuum postgresql://owner@db/perdure",
 )
 Database = Annotated[str, typer.Argument(metavar="URL", help="The database: postgresql://user@host/name.")]
 
@@ -75,12 +77,18 @@ def delete_tenant(
 ) -> None:
     """Delete all that a tenant keeps, for good.
 
-    What was deleted leaves the files of the database with its next VACUUM; backups and logs of the database keep what
-    they hold.
+    If it is broken off, run it again: it goes on. `perdure store vacuum` then takes what was deleted out of the files
+    of the database. Backups and copies of it keep what they hold.
     """
     import anyio
 
-    from perdure.wiring.stores import store_at
+    from perdure.wiring.stores import is_shared, store_at
+
+    counts, progress = Counter[str](), Progress()
+
+    def on_deleted(what: str, count: int) -> None:
+        counts["objects" if what == "objects" else "rows"] += count
+        progress.tell(f"{counts['rows']:,} rows and {counts['objects']:,} objects deleted ({what})")
 
     async def delete() -> None:
         store = store_at(database)
@@ -89,15 +97,50 @@ def delete_tenant(
                 raise JournalError(f"{store.name}: nothing is kept of a tenant {tenant!r}")
             if not yes:
                 _ask(tenant)
-            await store.delete_tenant(tenant)
+            await store.delete_tenant(tenant, on_deleted=on_deleted)
         finally:
             await store.close()
 
-    anyio.run(delete)
+    try:
+        anyio.run(delete)
+    finally:
+        progress.clear()
     if json:
-        out_json({"deleted": tenant})
+        out_json({"deleted": tenant, "rows": counts["rows"], "objects": counts["objects"]})
     else:
         out(f"deleted all that {tenant} kept")
+    if not json and is_shared(database):
+        out(f"{counts['rows']:,} rows, {counts['objects']:,} objects in a bucket")
+        out("the files of the database still hold its bytes until `perdure store vacuum` is run as the owner")
+        out("backups, archived logs and copies of the database keep what they hold until you delete them")
+    raise typer.Exit(EXIT_OK)
+
+
+@app.command(epilog=examples("perdure store vacuum postgresql://owner@db/perdure"))
+def vacuum(database: Database, *, json: Json = False) -> None:
+    """Take what was deleted out of the database's files.
+
+    The database's owner may run it: all tables, indexes and statistics are written anew, one after another. A table
+    can't be used while that is done, and needs room on the disk for a second one. Run by a superuser, it has the
+    write-ahead log written over as well.
+    """
+    import anyio
+
+    from perdure.wiring.stores import vacuumed
+
+    progress = Progress()
+    try:
+        done = anyio.run(vacuumed, database, progress)
+    finally:
+        progress.clear()
+    if json:
+        out_json({"tables": done.tables, "log": not done.why_log_stays, "why": done.why_log_stays})
+    else:
+        out(f"{done.tables} tables were written anew: none of their files holds anything that was deleted")
+        if done.why_log_stays:
+            out(f"the write-ahead log may still hold it: {done.why_log_stays}")
+        else:
+            out("nor does the write-ahead log, which was written over")
     raise typer.Exit(EXIT_OK)
 
 

@@ -138,6 +138,11 @@ class PostgresServer:
         made = self._run("pg_dump", "--inserts", "--no-comments", url)
         return "".join(line for line in made.splitlines(keepends=True) if not line.startswith(_NOT_DUMPED))
 
+    @property
+    def folder(self) -> Path:
+        """All that the server keeps is in there."""
+        return self._folder
+
     def resume(self) -> None:
         """Start the server on what is in its folder, and wait until it answers."""
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]

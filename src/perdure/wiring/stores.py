@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure.adapters.extras import install
 from perdure.adapters.journal.home import FileHome, FileStore
 from perdure.errors import BadSetting, JournalError
 from perdure.ports.contents import HomeContents
 from perdure.ports.home import Home, Store
+
+if TYPE_CHECKING:
+    from perdure.adapters.postgres.deletion import Vacuumed
 
 CONNECTIONS = 8  # to a database, at most so many at a time
 _DATABASES = ("postgresql://", "postgres://")
@@ -48,12 +53,9 @@ async def migrated(database: str) -> int:
         BadSetting: This is no database that can be one.
         JournalError: The database can't be reached, or refuses.
     """
-    if not database.startswith(_DATABASES):
-        raise BadSetting("store: only a database has a schema: write postgresql://owner@host/database")
-    try:
-        from perdure.adapters.postgres.schema import migrate
-    except ImportError as e:
-        raise _missing(e) from e
+    _check_database(database)
+    from perdure.adapters.postgres.schema import migrate
+
     return await migrate(database)
 
 
@@ -95,6 +97,28 @@ def contents_of(home: Home) -> HomeContents:
 
     assert isinstance(home, PostgresHome)
     return PostgresContents(home)
+
+
+async def vacuumed(database: str, on_table: Callable[[int, int, str], None]) -> Vacuumed:
+    """Have the files of a database hold nothing any more that was deleted, as its owner or a superuser.
+
+    Raises:
+        BadSetting: This is no database.
+        JournalError: A deletion isn't finished, or the database can't be reached, or refuses.
+    """
+    _check_database(database)
+    from perdure.adapters.postgres.deletion import vacuum
+
+    return await vacuum(database, on_table)
+
+
+def _check_database(text: str) -> None:
+    if not text.startswith(_DATABASES):
+        raise BadSetting("store: only a database has a schema: write postgresql://owner@host/database")
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as e:
+        raise _missing(e) from e
 
 
 def _missing(error: ImportError) -> BadSetting:
