@@ -445,7 +445,7 @@ def started(*arguments: str, env: dict[str, str] | None = None) -> Iterator[tupl
         yield url, process.pid
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)  # a gateway closes its sessions, and there may be thousands
 
 
 def main() -> None:

@@ -108,8 +108,7 @@ async def rates(stores: dict[str, Store], appends: int, jobs: int) -> None:
         for what, part in (("median, ms", 0.5), ("p99, ms", 0.99)):
             times = [at(part, [one * 1e3 for _, run in runs for one in run]) for runs in found.values()]
             print(f"{what:>30}" + "".join(f"{one:>22.2f}" for one in times), flush=True)
-    if "PostgreSQL" in rate:
-        print(f"{'goal of PostgreSQL':>30}  {GOAL_APPENDS:,} by {WRITERS[-1]} writers: {rate['PostgreSQL']:,.0f}")
+    print(f"{'goal of PostgreSQL':>30}  {GOAL_APPENDS:,} by {WRITERS[-1]} writers: {rate['PostgreSQL']:,.0f}")
     runs = {name: [await jobs_per_second(store.work, jobs) for _ in range(ROUNDS)] for name, store in stores.items()}
     for number, what in enumerate(("jobs wanted a second", "jobs finished a second")):
         rate = {name: statistics.median(run[number] for run in some) for name, some in runs.items()}

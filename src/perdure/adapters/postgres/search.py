@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _STEM_CHARS: Final = 64  # of a longer one, the beginning is what is compared
 _STEMS_BYTES: Final = 500_000  # of one text: PostgreSQL takes a megabyte with what it adds
 _COUNTED: Final = 20_000  # texts that hold a term; more say the same
-_COMMON_SHARE: Final = 0.2  # a term in more of the texts than this finds nothing by itself
+_COMMON_SHARE: Final = 0.2  # a term in more of the texts than this, or in `_COUNTED`, finds nothing by itself
 _LINES: Final = 500  # of a session that are taken in at a time
 _OLDER: Final = 10  # as many candidates of which some may have been said before the time that is asked for
 _CALLED_LINES: Final = 40  # before them, in which tools were called whose results these lines may hold
@@ -226,7 +226,10 @@ async def _candidates(
                         holding[apart] = count
         if not holding:
             return _TextsFound((), {}, {}, (), 0)
-        await cursor.execute(b"SELECT count(*) FROM perdure.texts WHERE tenant = %s", (tenant,))
+        await cursor.execute(
+            b"SELECT count(*) FROM (SELECT FROM perdure.texts WHERE tenant = %s LIMIT %s) AS texts",
+            (tenant, int(_COUNTED / _COMMON_SHARE)),
+        )
         row = await cursor.fetchone()
         total = row[0] if row else 0
         most = max(100, int(total * _COMMON_SHARE))
