@@ -10,13 +10,21 @@ from typing import Any
 
 import pytest
 
+from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.memory_home import MemoryHomes
+from perdure.adapters.machine.clock import SystemClock
+from perdure.adapters.sinks import ListSink
 from perdure.engine.session import LiveSession
-from perdure.errors import SessionBusy, SessionNotFound
+from perdure.engine.turn import run_turn
+from perdure.errors import BadSetting, SessionBusy, SessionNotFound
+from perdure.events import SessionsExpired
 from perdure.ports.home import Home, Store
+from perdure.settings import Settings
+from perdure.testing import ScriptedModel
 from perdure.transcript.messages import Message
+from perdure.transcript.records import Titled
 from perdure.transcript.texts import texts_of
-from perdure.wiring import create_session, fork_session, open_session
+from perdure.wiring import SessionOptions, background, create_session, fork_session, open_session
 from perdure.wiring.stores import store_at
 
 pytestmark = pytest.mark.contract
@@ -43,6 +51,16 @@ def in_home(test: Callable[[Home], Awaitable[None]]) -> Callable[[Store], None]:
 
     run.__doc__ = test.__doc__
     return run
+
+
+class Later(SystemClock):
+    """Some seconds ahead."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> float:
+        return super().now() + self._seconds
 
 
 def words(session: LiveSession) -> list[str]:
@@ -110,3 +128,35 @@ async def test_a_session_finds_what_others_of_its_project_said(home: Home) -> No
         await archive.load("three")
     assert {hit.session for hit in (await home.archive().search("walrus")).hits} == {"one", "two", "three"}
     await session.close()
+
+
+@in_home
+async def test_what_nobody_wrote_to_for_long_goes_behind_the_first_answer(home: Home) -> None:
+    """SEC-12, SCL-1: but for what has the tag that keeps it, and what somebody is writing; it is said."""
+    sink = ListSink()
+    await (await begun(home, "old", "the first thing")).close()
+    kept = await begun(home, "kept", "the second thing")
+    await kept.record(Titled(tags=("keep",)))
+    await kept.close()
+    at_work = await begun(home, "busy", "the third thing")
+    parts = SessionOptions(settings=Settings(retention_days=2.0), sink=sink, clock=Later(4 * 86_400.0))
+    session = await create_session(home, project="/srv/project", session="new", parts=parts)
+    keepers = background(session)
+    await run_turn(session, "Go on.", ScriptedModel(["Well."]), keepers)
+    await keepers.drain(session)
+    assert {one.id for one in await home.sessions()} == {"kept", "busy", "new"}
+    assert [one.sessions for one in sink.events if isinstance(one, SessionsExpired)] == [1]
+    for one in (session, at_work):
+        await one.close()
+
+
+@in_home
+async def test_a_size_that_is_not_known_is_refused_in_a_line(home: Home) -> None:
+    """SEC-12, CLI-5: only of a folder it is known how large it is."""
+    parts = SessionOptions(settings=Settings(max_home_bytes=1_000_000))
+    if isinstance(home, FileHome):
+        await (await create_session(home, project="/srv/project", session="one", parts=parts)).close()
+        return
+    with pytest.raises(BadSetting, match=r"max_home_bytes = 1000000.*retention_days"):
+        await create_session(home, project="/srv/project", session="one", parts=parts)
+    assert not await home.has("one")

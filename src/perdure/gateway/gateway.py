@@ -132,6 +132,9 @@ class Gateway:
         self._told: set[str] = set()
         self._secret = secret_at(config.home / GATEWAY) if secret is None else secret
         self.active = self._in_force(config)
+        for name in ("retention_days", "max_home_bytes"):
+            if getattr(config.settings, name) is not None and not isinstance(self.store, FileStore):
+                self.tell_once(f"{name} isn't followed in {self.store.name}: keep_days under [gateway] is")
         self.otlp = None if self.active.gateway.otlp is None else _export(self.active.gateway.otlp)
 
     def _in_force(self, config: Config) -> ActiveConfig:

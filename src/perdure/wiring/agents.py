@@ -30,7 +30,7 @@ from perdure.ports.machine import FileCall, FileDifference, FileRewind
 from perdure.ports.session import Journal, Model
 from perdure.wiring.parts import SessionOptions, background, memory_session, sink_for
 from perdure.wiring.remembering import home_at, trusts
-from perdure.wiring.sessions import offered_session, session_of, subagent_session
+from perdure.wiring.sessions import check_retention, offered_session, session_of, subagent_session
 
 if TYPE_CHECKING:
     from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
@@ -73,6 +73,7 @@ async def agent(
         session = await memory_session(project=str(project), parts=parts)
     else:
         kept_in, durability = home_at(home), parts.settings.durability
+        check_retention(kept_in, parts.settings)
         if resume is None:
             identity, now = parts.ids.new("session"), parts.clock.now()
             stored = await kept_in.create(identity, project=project, created=now, durability=durability)

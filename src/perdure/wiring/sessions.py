@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,18 +28,20 @@ from perdure.engine.notes import SessionNotes, offer_notes
 from perdure.engine.remember import UserMemoryRequests
 from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
-from perdure.errors import JournalError
+from perdure.errors import BadSetting, JournalError, SessionBusy, SessionNotFound
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, name_for_people
 from perdure.memory.scope import MAIN_AGENT
 from perdure.ports.home import Home, StoredSession
 from perdure.ports.session import Archive, NotesFile
+from perdure.settings import Settings
 from perdure.transcript.records import Repaired, Titled
 from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
 from perdure.wiring.remembering import home_at, opened_to, remembering, trusts, with_upkeep, work_in
 
 _TITLE_CHARS = 200
+_DAY_SECONDS = 86_400.0
 _IN_A_STORE = "in which PERDURE_STORE and PERDURE_TENANT say where it is kept"
 
 
@@ -54,6 +57,8 @@ async def create_session(
     """A new session of a project, locked for writing until it is closed."""
     parts = parts or SessionOptions()
     kept_in = home_at(home)
+    if not parts.is_remote:
+        check_retention(kept_in, parts.settings)
     stored = await kept_in.create(
         session or parts.ids.new("session"),
         project=project,
@@ -82,6 +87,8 @@ async def open_session(
     """
     parts = parts or SessionOptions()
     kept_in, durability = home_at(home), parts.settings.durability
+    if not (read_only or parts.is_remote):
+        check_retention(kept_in, parts.settings)
     told: tuple[Repaired, ...] = ()
     if isinstance(kept_in, FileHome):
         stored: StoredSession = await kept_in.open(reference, durability=durability, read_only=read_only)
@@ -177,23 +184,50 @@ async def session_of(
             opened = opened_to(MAIN_RIGHTS, session, parts, remembers_in, project)
             given = remembering(session, given, opened, work_in(project))
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
-        if files is not None:
-            given = _with_care(session, given, files, parts)
+        given = _with_care(session, given, stored, home, parts)
         given = with_notes(session, given, stored.notes)
         return given if opened is None else with_upkeep(session, given, opened)
 
     return await _opened(stored, parts, services, home=home, whole=whole, read_only=read_only)
 
 
-def _with_care(session: LiveSession, given: Services, files: SessionFiles, parts: SessionOptions) -> Services:
-    """The services with what is done for files: to verify what the opening didn't read, and to delete what is old."""
-    if files.journal.has_past:
-        given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
-    kept = parts.settings.retention_days, parts.settings.max_home_bytes
-    if files.home is not None and kept != (None, None):
-        expire = partial(_expire, files.home, parts, *kept)
-        given = replace(given, keepers=(*given.keepers, RetentionKeeper(expire, session)))
+def _with_care(
+    session: LiveSession, given: Services, stored: StoredSession, home: Home | None, parts: SessionOptions
+) -> Services:
+    """The services with what is done beside: to verify what an opening of files didn't read, to delete what is old."""
+    days, most_bytes = kept = parts.settings.retention_days, parts.settings.max_home_bytes
+    if isinstance(stored, SessionFiles):
+        if stored.journal.has_past:
+            given = replace(given, keepers=(*given.keepers, VerificationKeeper(stored.journal, session)))
+        if stored.home is not None and kept != (None, None):
+            expire = partial(_expire, stored.home, parts, days, most_bytes)
+            given = replace(given, keepers=(*given.keepers, RetentionKeeper(expire, session)))
+    elif home is not None and days is not None and not parts.is_remote:  # a gateway has `keep_days`
+        before = parts.clock.now() - days * _DAY_SECONDS
+        given = replace(
+            given, keepers=(*given.keepers, RetentionKeeper(partial(_expire_before, home, before), session))
+        )
     return given
+
+
+def check_retention(home: Home, settings: Settings) -> None:
+    """Refuse what can't be kept of the settings in a home that is no folder. Raises `BadSetting`."""
+    if settings.max_home_bytes is not None and not isinstance(home, FileHome):
+        what = f"how large a home is isn't known in {home.name or 'a database'}"
+        raise BadSetting(f"max_home_bytes = {settings.max_home_bytes}: {what}: leave it out, and set retention_days")
+
+
+async def _expire_before(home: Home, before: float) -> tuple[int, int]:
+    """Delete the sessions of a home that nobody wrote to since a time, unless they are to stay or can't be read."""
+    from perdure.adapters.care.collect import KEEP_TAG
+
+    count = size = 0
+    for one in await home.sessions(before=before):
+        if KEEP_TAG not in one.tags and not one.problem:
+            with suppress(SessionBusy, SessionNotFound):  # somebody is at work on it, or was faster
+                await home.delete(one.id)
+                count, size = count + 1, size + one.bytes
+    return count, size
 
 
 async def _expire(home: Path, parts: SessionOptions, days: float | None, most_bytes: int | None) -> tuple[int, int]:
