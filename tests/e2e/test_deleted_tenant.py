@@ -196,7 +196,10 @@ def test_no_byte_of_a_deleted_tenant_is_found_again(
             assert mine.found_in(s3.bytes_held()) == set()
             refused = perdure(tmp_path, "store", "vacuum", owner)
             assert refused.returncode == 1 and refused.stderr.count("\n") == 1
-            assert "while a transaction is open" in refused.stderr
+            assert "end the transactions that may still read them" in refused.stderr
+        refused = perdure(tmp_path, "store", "vacuum", url)
+        assert refused.returncode == 1 and refused.stderr.count("\n") == 1
+        assert "run this as the owner" in refused.stderr
 
         sql("VACUUM")
         sql("ANALYZE")

@@ -139,12 +139,14 @@ async def vacuum(url: str, on_table: Callable[[int, int, str], None] | None = No
         JournalError: A deletion isn't finished yet, something that is open still needs what was deleted, or the
             database can't be reached, or refuses.
     """
-    held: list[str] = []
+    left: list[str] = []
 
     def hear(notice: psycopg.errors.Diagnostic) -> None:
         found = _HELD.match(notice.message_detail or "")
-        if (found is not None and int(found[1])) or notice.severity_nonlocalized == "WARNING":
-            held.append(f"{notice.message_primary}: {found[0] if found else 'nothing was done'}")
+        if found is not None and int(found[1]):
+            left.append(f"{found[0].rstrip('.')}: end the transactions that may still read them, and run this again")
+        elif notice.severity_nonlocalized == "WARNING":
+            left.append(f"{notice.message_primary}: run this as the owner of the database")
 
     try:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as db:
@@ -161,11 +163,8 @@ async def vacuum(url: str, on_table: Callable[[int, int, str], None] | None = No
                     for (statement,) in await _rows(db, _STALE_STATISTICS):
                         await db.execute(statement.encode())
                 await db.execute(f"VACUUM (FULL, ANALYZE, VERBOSE) {table}".encode())
-                if held:
-                    raise JournalError(
-                        f"{held[0]}: what was deleted can't be removed while a transaction is open that may still "
-                        "read it, or by who doesn't own the table: end that, or be the owner, and run it again"
-                    )
+                if left:
+                    raise JournalError(f"{table}: {left[0]}")
             return Vacuumed(len(tables), await _write_log_over(db))
     except psycopg.Error as e:
         raise JournalError(f"the database can't be vacuumed: {one_line_of(e)}") from e
