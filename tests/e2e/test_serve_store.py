@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,39 @@ def test_a_deletion_at_a_terminal_asks_and_says_how_far_it_is(
     assert "`perdure store vacuum`" in done.stdout and "backups" in done.stdout
     refused = perdure(tmp_path, "store", "vacuum", str(tmp_path))
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "only a database" in refused.stderr
+
+
+def test_what_a_killed_gateway_was_at_is_free_after_its_lease(
+    tmp_path: Path, postgres_server: PostgresServer, database: str
+) -> None:
+    """SCL-3: `lease_seconds` says when; until then another one passes the session's requests through."""
+    url = granted(postgres_server, database, tmp_path)
+    homes = [tmp_path / name for name in ("one", "two")]
+    serve = ("perdure", "serve", "--port", "0", "--json", "--store", url)
+    with started("perdure.testing.serve", "--answer", "yes", "--delay", "1.0") as (slow, _):
+        for home in homes:
+            upstream(home, slow)
+            config = home / "config.toml"
+            config.write_text(f"[gateway]\nlease_seconds = 8\n\n{config.read_text()}")
+        asked = b'{"model":"any","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hello"}]}'
+        headers = {"x-api-key": "test-key", "content-type": "application/json"}
+        with started(*serve, home=homes[0]) as (one, process), started(*serve, home=homes[1]) as (two, _):
+
+            def begun(gateway: str) -> Any:
+                return urllib.request.urlopen(urllib.request.Request(f"{gateway}/v1/messages", asked, headers))
+
+            with begun(one) as answer:
+                assert answer.headers["x-perdure-mode"] == "untouched"
+                process.kill()  # while its answer goes on
+                process.wait()
+            modes: list[str] = []
+            while modes[-1:] != ["untouched"]:
+                with begun(two) as answer:
+                    modes.append(answer.headers["x-perdure-mode"])
+                assert len(modes) < 20
+            assert modes[0] == "passed"
+            (session,) = status(two)
+            assert session["messages"] >= 1
 
 
 def test_a_store_that_cannot_be_used_is_one_line(

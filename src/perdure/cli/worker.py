@@ -49,12 +49,14 @@ def worker(
 
         raise BadSetting(f"a worker needs another package ({e.name}): {install('gateway')}") from e
     config = configured(sets or (), trusts=trust)
-    place = store or gateway_config(config.gateway).store
+    given = gateway_config(config.gateway)
+    place = store or given.store
     if place is None or not is_shared(place):
         raise BadSetting("a worker needs the database of its gateways: give --store postgresql://user@host/database")
 
     async def run() -> dict[str, int]:
-        return asdict(await work(config, store_at(place), os.environ, until_idle=once, on_note=note))
+        kept = store_at(place, lease_seconds=given.lease_seconds)
+        return asdict(await work(config, kept, os.environ, until_idle=once, on_note=note))
 
     counts = anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
     if json:

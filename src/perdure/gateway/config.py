@@ -115,6 +115,7 @@ _RANGES: dict[str, tuple[float, float | None]] = {
     "open_sessions": (0, None),
     "open_tokens": (0, None),
     "keep_days": (1, None),
+    "lease_seconds": (1, 3_600),
     "drain_seconds": (0, None),
 }
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")  # the name of a folder
@@ -153,6 +154,7 @@ class GatewayConfig(_Table, frozen=True):
     open_tokens: int = 8_000_000  # … and at most so large together
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
     background: Literal["gateway", "workers"] = "gateway"  # who keeps notes and summaries; `perdure worker` is one
+    lease_seconds: float = 60.0  # a session in a store stays so long with a process that says nothing, work half of it
     drain_seconds: int = 30  # at shutdown, for answers under way
     access_log: str | None = None  # a file that gets a JSON line for each request; "-" is the standard output
     otlp: str | None = None  # the address of an OpenTelemetry collector that gets spans and metrics

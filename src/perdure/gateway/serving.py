@@ -62,11 +62,11 @@ async def serve(
     `on_ready` learns the address, and what holds there.
     """
     config = _checked(read())
-    place = gateway_config(config.gateway).store
-    if place is None:
+    given = gateway_config(config.gateway)
+    if given.store is None:
         gateway = Gateway(config, environ)
     else:
-        store = store_at(place)
+        store = store_at(given.store, lease_seconds=given.lease_seconds)
         gateway = Gateway(config, environ, store=store, secret=await _shared_secret(store))
     told = gateway.active.gateway
     server = GatewayServer(GatewayApp(gateway), told.host, told.port, lambda url: on_ready(url, told))
@@ -74,13 +74,13 @@ async def serve(
     def reload() -> None:
         try:
             config = read()
-            address = {"host": told.host, "port": told.port, "store": told.store}
-            gateway.reload(_checked(replace(config, gateway={**config.gateway, **address})))
+            fixed = {name: getattr(told, name) for name in ("host", "port", "store", "lease_seconds")}
+            gateway.reload(_checked(replace(config, gateway={**config.gateway, **fixed})))
         except BadSetting as e:
             on_note(f"the configuration stays as it was: {e}")
             return
         default = GatewayConfig()
-        moved = [name for name in address if config.gateway.get(name, getattr(default, name)) != address[name]]
+        moved = [name for name in fixed if config.gateway.get(name, getattr(default, name)) != fixed[name]]
         later = f"; {' and '.join(moved)} will change with the next start" if moved else ""
         on_note(f"the configuration was read again{later}")
 

@@ -149,7 +149,12 @@ async def work(
     `JournalError` where nothing can be kept there.
     """
     gateway = Gateway(config, environ, store=store)
-    worker = Worker(store.work, f"{socket.gethostname()} {os.getpid()}", SessionUpkeep(gateway).work_of)
+    worker = Worker(
+        store.work,
+        f"{socket.gethostname()} {os.getpid()}",
+        SessionUpkeep(gateway).work_of,
+        lease_seconds=gateway.active.gateway.lease_seconds / 2,
+    )
     try:
         await store.probe()
         await store.finish_deletions()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perdure.adapters.postgres.deletion import Vacuumed
 
 CONNECTIONS = 8  # to a database, at most so many at a time
+LEASE_SECONDS = 60.0
 _DATABASES = ("postgresql://", "postgres://")
 
 
@@ -25,8 +26,13 @@ def is_shared(place: str | None) -> bool:
     return place is not None and place.startswith(_DATABASES)
 
 
-def store_at(place: str | Path, *, connections: int = CONNECTIONS) -> Store:
+def store_at(place: str | Path, *, connections: int = CONNECTIONS, lease_seconds: float = LEASE_SECONDS) -> Store:
     """The store at a place: `postgresql://user@host/database`, or a folder. Nothing is connected to or made yet.
+
+    Args:
+        place: Where it is.
+        connections: How many connections to a database may be open at a time.
+        lease_seconds: For how long a session in a database stays with a process that says nothing.
 
     Raises:
         BadSetting: There can't be a store there.
@@ -41,7 +47,7 @@ def store_at(place: str | Path, *, connections: int = CONNECTIONS) -> Store:
     except ImportError as e:
         raise _missing(e) from e
     try:
-        return PostgresStore(text, connections=connections)
+        return PostgresStore(text, connections=connections, lease_seconds=lease_seconds)
     except JournalError as e:
         raise BadSetting(f"store: {e}") from None
 
