@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import anthropic
+import msgspec
 import openai
 import pytest
 from tests.agents import until
 from tests.gateways import WINDOW, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.adapters.journal.memory_home import MemoryHomes
+from perdure.errors import JournalError
 from perdure.ports.home import Home, Store
 from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, UpstreamReply, say, thinking, tool_use
 from perdure.testing.server import FakeServer
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import texts_of
@@ -239,3 +243,99 @@ async def test_a_database_that_is_away_does_not_stop_the_proxy(
         (held,) = at.held
         assert await ready() == 200 and held.head.count == len(talk.messages) == 8 and forks(at) == 0
         assert (await words_in(home_of(at)))[::2] == ["before", "while it is away", "and still", "after"]
+
+
+class Thinker(FakeUpstream):
+    """Thinks before each call of a tool; what it thought holds behind the same beginning only."""
+
+    def respond(self, body: bytes, **more: Any) -> UpstreamReply:
+        number = self.statistics.answered
+        call = tool_use("Read", {"file_path": f"src/file_{number}.py"})
+        return super().respond(body, reply=say(thinking(f"What does {number} hold?"), call), session="s", **more)
+
+
+class Loop:
+    """A client in a loop of tools, whose model thinks."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Read all files."}]}]
+
+    async def step(self, at: Running) -> tuple[int, Any]:
+        """One call more; the status and the headers of the answer."""
+        asked = {"model": "claude-opus-5-5", "max_tokens": 2_000, "messages": self.messages}
+        asked |= {"tools": [{"name": "Read", "input_schema": {"type": "object"}}], "thinking": {"type": "adaptive"}}
+        headers = {"x-api-key": "one-key"}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{at.url}/v1/messages", json=asked, headers=headers) as got,
+        ):
+            if got.status == 200:
+                content = (await got.json())["content"]
+                result = f"line {len(self.messages)} of a file\n" * 500
+                block = {"type": "tool_result", "tool_use_id": content[-1]["id"], "content": result}
+                self.messages += [{"role": "assistant", "content": content}, {"role": "user", "content": [block]}]
+            return got.status, got.headers
+
+
+def messages_of(server: FakeServer) -> list[list[Any]]:
+    """The messages of each request, without breakpoints of caches."""
+    bodies = (msgspec.json.decode(re.sub(rb',?"cache_control":\{[^{}]*\}', b"", r.body)) for r in server.received)
+    return [body["messages"] for body in bodies]
+
+
+def thinker(window: int) -> Thinker:
+    return Thinker(rules=ModelRules(window_tokens=window))
+
+
+@pytest.mark.parametrize("window", [20_000, 100_000])
+@in_loop
+async def test_what_somebody_else_has_is_sent_as_its_session_shows_it(tmp_path: Path, window: int) -> None:
+    """SCL-3, GW-7: also where that is shorter than what the client has; what the model thought goes on to hold."""
+    store, settings = MemoryHomes(waits=0.1), Settings(window_tokens=window, durability="process")
+    async with (
+        fake(thinker(window)) as server,
+        serving(tmp_path, server, store=store, settings=settings) as one,
+        serving(tmp_path, server, store=store, settings=settings) as other,
+    ):
+        loop = Loop()
+        for _ in range(16):
+            status, headers = await loop.step(one)
+            assert status == 200
+        assert headers["x-perdure-mode"] == ("view" if window == 20_000 else "untouched")
+        (held,) = one.held
+        thief = await home_of(one).open(held.id)
+        before, moved = messages_of(server)[-1], len(server.upstream.statistics.prefix_moves)
+        status, headers = await loop.step(other)
+        assert (status, headers["x-perdure-mode"], headers["x-perdure-reason"]) == (200, "passed", "journal")
+        assert messages_of(server)[-1][: len(before)] == before
+        await thief.journal.close()
+        assert (await loop.step(one))[0] == 200
+        assert not server.upstream.statistics.violations, server.upstream.statistics.violations
+        assert len(server.upstream.statistics.prefix_moves) == moved
+
+
+@in_loop
+async def test_a_history_that_needs_its_session_is_to_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-7, REL-15: as a fault that passes, not as a prompt that is too long: then clients would give up."""
+    store, settings = MemoryHomes(), Settings(window_tokens=20_000, durability="process")
+    async with (
+        fake(thinker(20_000)) as server,
+        serving(tmp_path, server, store=store, settings=settings) as one,
+        serving(tmp_path, server, store=store, settings=settings) as other,
+    ):
+        loop = Loop()
+        for _ in range(16):
+            assert (await loop.step(one))[0] == 200
+        with monkeypatch.context() as patched:
+
+            async def away(*_: object, **__: object) -> Any:
+                raise JournalError("the database is away")
+
+            patched.setattr("perdure.gateway.sessions.open_session", away)
+            status, headers = await loop.step(other)
+            assert status == 503 and headers["retry-after"] == "2"
+            assert other.metric("perdure_refused_total", reason="journal") == 1
+        status, headers = await loop.step(other)
+        assert (status, headers["x-perdure-mode"]) == (200, "view")

@@ -21,7 +21,15 @@ import msgspec
 from perdure.context.replies import Reply
 from perdure.engine.ask import CallCost, within_caps
 from perdure.engine.session import run_aside
-from perdure.errors import JournalError, ModelDown, ModelError, Overloaded, PromptTooLong, SpendingCapReached
+from perdure.errors import (
+    JournalError,
+    ModelDown,
+    ModelError,
+    Overloaded,
+    PromptTooLong,
+    SpendingCapReached,
+    ThinkingRefused,
+)
 from perdure.events import ModelCalled, ModelFailed
 from perdure.gateway.access import RequestRecord
 from perdure.gateway.compactions import CompactedHistory, answer_of
@@ -50,6 +58,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
 RECALL = b"x-perdure-recall"
+UNRECORDED = "journal"  # the reason of what passes through since its session can't be written, or somebody has it
+_AWAY = (
+    "the session of this conversation can't be had at the moment, and the model refuses the whole of its history: "
+    "try again"
+)
 _OFF = ("off", "no", "false", "0")
 _AGAIN = 3  # times that an answer which has begun is asked to go on
 _AGAIN_SECONDS = 10.0  # the longest wait before that, whatever the upstream says
@@ -95,6 +108,10 @@ class Inquiry:
     def recalls(self) -> bool:
         """Whether the client leaves it to us to offer its model a recall tool."""
         return not any(n == RECALL and v.decode("latin-1").strip().lower() in _OFF for n, v in self.headers)
+
+
+class _SessionAway(Exception):
+    """The model refuses what passes through, and takes what its session shows, once that can be had again."""
 
 
 class GatewayExchange:
@@ -152,6 +169,9 @@ class GatewayExchange:
             metrics.refused.labels("spending_cap").inc()
             self._reason = "spending_cap"
             await self._refused(send, 402, str(e))
+        except _SessionAway:  # in a moment there is a view again that the model takes
+            metrics.refused.labels(UNRECORDED).inc()
+            await self._refused(send, 503, _AWAY, [(b"retry-after", b"2")])
         except ModelDown as e:
             metrics.upstream_errors.labels(e.detail).inc()
             self._reason = "upstream_down"
@@ -287,16 +307,24 @@ class GatewayExchange:
             if turn is None:
                 await self._vouched_for(sent)
             answer = await self._sent(sent)
-            if turn is None:
+            if turn is None and self._reason != UNRECORDED:
                 return answer
             try:
                 error = await self._error(answer)
             except BaseException:
                 answer.close()
                 raise
-            if error is not None and await self._recovered(turn, error):
+            is_refused = 400 <= answer.status < 500 and answer.status not in _NOT_OF_BODIES
+            if turn is None:
+                if isinstance(error, PromptTooLong | ThinkingRefused) and body is None:
+                    answer.close()
+                    raise _SessionAway
+                if not is_refused or body is None:
+                    return answer
+                body = self._instead = None  # what was made of the client's bytes may be what is wrong
+            elif error is not None and await self._recovered(turn, error):
                 self._mode = "view"
-            elif 400 <= answer.status < 500 and answer.status not in _NOT_OF_BODIES and turn.go_back():
+            elif is_refused and turn.go_back():
                 self._mode, self._reason = "untouched", "view_refused"
             else:
                 if turn.settle(answer.status):
@@ -629,8 +657,8 @@ class GatewayExchange:
         async for data in answer.content.iter_any():  # as much as is there, so that bursts aren't sent in crumbs
             yield data
 
-    async def _refused(self, send: Send, status: int, text: str) -> None:
-        await self._own_answer(send, status, self._inquiry.side.error_body(status, text), "application/json")
+    async def _refused(self, send: Send, status: int, text: str, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        await self._own_answer(send, status, self._inquiry.side.error_body(status, text), "application/json", more)
 
     async def _own_answer(
         self, send: Send, status: int, body: bytes, content_type: str, more: Iterable[tuple[bytes, bytes]] = ()
@@ -711,4 +739,4 @@ def _reason(error: Exception) -> str:
     """A bounded label: what can't be managed, or the type of what went wrong."""
     if isinstance(error, Unmanageable):
         return error.reason
-    return "journal" if isinstance(error, JournalError) else type(error).__name__
+    return UNRECORDED if isinstance(error, JournalError) else type(error).__name__

@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.context.models import CacheTtl
 from perdure.context.reminders import neutralised_result
+from perdure.context.view import advance
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, JournalLost, PerdureError, SessionNotFound
@@ -373,6 +374,35 @@ class TenantSessions:
         parts = self._parts_of(route, sink)
         return replace(parts, journal=partial(LateSyncJournal, is_durable=self._is_durable))
 
+    @asynccontextmanager
+    async def read(self, links: Sequence[bytes], route: str) -> AsyncIterator[CachedSession | None]:
+        """The session that a history goes on from as it stands in the store, while somebody else has it; None for none.
+
+        It is the caller's alone, and nothing can be recorded there.
+        """
+        opened: LiveSession | None = None
+        held: CachedSession | None = None
+        sink = self._sink(route)
+        with suppress(JournalError):
+            known = await self._longest(links[1:])
+            if known is not None:
+                sink.session = known[0]
+                parts = self._parts(route, sink)
+                opened = await open_session(self.home, known[0], parts=parts, read_only=True)
+                held = _cached(opened, parts, sink, route)
+        try:
+            if held is not None and not held.head.is_on(links):
+                asked, view = held.asked, held.session.view  # our last answer may not have reached the client
+                if asked is None or not asked.is_on(links) or asked.message not in view.positions:
+                    held = None
+                else:
+                    advance(view, Rewound(to=asked.message, reason="asked again"))
+                    held.head = asked
+            yield held
+        finally:
+            if opened is not None:
+                await opened.close()
+
     def _hold(
         self,
         session: LiveSession,
@@ -381,15 +411,9 @@ class TenantSessions:
         route: str,
         head: HistoryPosition | None = None,
     ) -> CachedSession:
-        cursors = session.view.state.cursors
-        head = head or HistoryPosition.of(cursors.get(CLIENT), CLIENT) or HistoryPosition(0, b"")
-        asked = HistoryPosition.of(cursors.get(ASKED), ASKED)
-        journal = session.ports.journal
-        assert isinstance(journal, LateSyncJournal)
-        held = CachedSession(session, journal, background(session), sink, head, asked, route)
-        held.is_shaped, held.awaits_memories = is_shaped(session), remembers(parts)
+        held = _cached(session, parts, sink, route, head)
         self.open[session.id] = held
-        self._heads[head.link] = held
+        self._heads[held.head.link] = held
         return held
 
     # --- where a history stands in a session ------------------------------------------------------------------------
@@ -601,6 +625,20 @@ def remembers(parts: Parts) -> bool:
 def project_of(session: LiveSession) -> str:
     """The name of the project whose memories a session has; without a folder, what its tenant has for all of these."""
     return session.view.state.title.folder or ""
+
+
+def _cached(
+    session: LiveSession, parts: Parts, sink: SessionSink, route: str, head: HistoryPosition | None = None
+) -> CachedSession:
+    """A session as it was opened or made; its head is where its journal says, unless that is given."""
+    cursors = session.view.state.cursors
+    head = head or HistoryPosition.of(cursors.get(CLIENT), CLIENT) or HistoryPosition(0, b"")
+    asked = HistoryPosition.of(cursors.get(ASKED), ASKED)
+    journal = session.ports.journal
+    assert isinstance(journal, LateSyncJournal)
+    held = CachedSession(session, journal, background(session), sink, head, asked, route)
+    held.is_shaped, held.awaits_memories = is_shaped(session), remembers(parts)
+    return held
 
 
 def records_until(placed: Sequence[Placed], end: int) -> list[Placed]:

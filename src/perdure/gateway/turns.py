@@ -7,6 +7,7 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,8 @@ from perdure.transcript.history import (
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of
 from perdure.transcript.records import Front, Worded
 from perdure.transcript.response_items import items_in_front, items_of, named_items
+
+_THOUGHT = re.compile(rb'"type"\s*:\s*"(?:redacted_)?thinking"')  # in a history, not quoted in a text of it
 
 # How answers end whose calls are whole; some servers don't tell a call from the end.
 _CALLS_STAND = ("tool_use", "end_turn", "stop_sequence")
@@ -312,20 +315,36 @@ class TurnMaker:
     async def shadow(self, who: Requester, body: bytes, *, is_sent: bool) -> bytes | None:
         """What a shaped session would send if nothing could be recorded, or just to be counted; None for what came.
 
-        What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
-        What `is_sent` offers no tool of ours, since nobody would answer it. Raises `Unmanageable`.
+        What was decided before holds, also where another process has the session; nothing is decided anew. It is made
+        whole, so where that is much, aside (SPD-8). What `is_sent` offers no tool of ours, since nobody would answer
+        it, unless there is thinking in the history: that holds behind the same tools only. Raises `Unmanageable`.
         """
         incoming = await self.read(who, body)
         links = await self.links(who, incoming)
-        held = who.sessions.cached(links)
+        has_tool = not is_sent or _THOUGHT.search(body) is not None
+        if (held := who.sessions.cached(links)) is not None or not is_sent:
+            return await self._shadow_of(who, incoming, links, held, has_tool=has_tool)
+        async with who.sessions.read(links, who.route) as held:
+            return await self._shadow_of(who, incoming, links, held, has_tool=has_tool)
+
+    async def _shadow_of(
+        self,
+        who: Requester,
+        incoming: ClientRequest,
+        links: Sequence[bytes],
+        held: CachedSession | None,
+        *,
+        has_tool: bool,
+    ) -> bytes | None:
         if held is None or not (held.is_shaped or incoming.continues):
-            before = "" if held is None else held.tool_name
-            ours = "" if is_sent else _tool_offered(who, incoming, who.side.front(incoming), before)
+            known = None if held is None else held.session.view.front
+            before = "" if held is None else held.tool_name or name_in(known, who.side)
+            ours = _tool_offered(who, incoming, who.side.front(incoming), before) if has_tool else ""
             if ours:
                 return with_tool(who.side, incoming, ours)
             return None if incoming.conversation is None else incoming.body  # which the upstream doesn't know
         view, facts, new = held.session.view.copy(), held.session.facts(), _unsaid(incoming, held, links)
-        if is_sent and view.front is not None:
+        if not has_tool and view.front is not None:
             advance(view, without_tool(view.front, who.side))
 
         def made() -> bytes:
@@ -338,7 +357,7 @@ class TurnMaker:
                     advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
             return to_request(view, facts, protocol=who.side.protocol, head=who.side.head(incoming, None)).body
 
-        return await run_aside(len(body), made)
+        return await run_aside(len(incoming.body), made)
 
     async def with_past(self, who: Requester, body: bytes) -> bytes | None:
         """A body that passes through, with what was said before it where only its session has that; None as it came.
