@@ -7,6 +7,7 @@ between (SCL-1).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -29,6 +30,8 @@ from perdure.text.cleaning import is_utf8
 Connection = psycopg.AsyncConnection[TupleRow]
 Values = Sequence[Any] | Mapping[str, Any] | None
 T = TypeVar("T")
+
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # of a connection that was lost, we say ourselves what matters
 
 _TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
