@@ -11,10 +11,10 @@ TIMES  ?= 40
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py,$(wildcard bench/*.py)))
+BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/scale.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live million crossing attack chaos scenes lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live million scale crossing attack chaos scenes lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ live: $(STAMP) ## a real inference server with a tiny real model behind the gate
 
 million: $(STAMP) ## what a million sessions take in PostgreSQL, from 100,000 that are loaded (five minutes, 10 GB of disk)
 	$(BIN)/python -m bench.million $(ARGS)
+
+scale: $(STAMP) ## three gateways and two workers over PostgreSQL and an object store, in a storm of kills, pauses and cuts (8 minutes)
+	$(BIN)/python -m bench.scale $(ARGS)
 
 crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses
 	PERDURE_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)

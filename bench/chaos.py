@@ -17,13 +17,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 
@@ -43,20 +44,20 @@ PAUSE_SECONDS = (1.5, 2.5)  # of a worker that is stopped: longer than its lease
 GOAL_JOBS, GOAL_APPENDS = 900, 2_500
 KIND, TENANT = "notes", "chaos"
 SETTINGS = {"track_commit_timestamp": "on", "autovacuum": "on"}
-_PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES = multiprocessing.get_context("forkserver")
 # Each claim is written down by the database itself, so that every commit can be compared with those before it.
-_EFFECTS = """
+CLAIMS = """
 CREATE TABLE public.effects (session text, start bigint, until bigint, fence bigint);
-CREATE TABLE public.refused (fence bigint);
 CREATE TABLE public.claims (session text, fence bigint);
 GRANT ALL ON public.claims TO perdure_serving;
 CREATE FUNCTION public.claimed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  INSERT INTO public.claims VALUES (new.session, new.fence);
+  INSERT INTO public.claims VALUES (new.kind || ' of ' || new.session, new.fence);
   RETURN new;
 END $$;
 CREATE TRIGGER claimed AFTER UPDATE ON perdure.work FOR EACH ROW
   WHEN (new.fence > old.fence AND new.owner IS NOT NULL) EXECUTE FUNCTION public.claimed();
 """
+_REFUSED = "CREATE TABLE public.refused (fence bigint);"
 _ZOMBIES = """SELECT DISTINCT e.session, e.fence FROM public.effects e JOIN public.claims c
   ON c.session = e.session AND c.fence > e.fence
   WHERE pg_xact_commit_timestamp(c.xmin) < pg_xact_commit_timestamp(e.xmin)"""
@@ -98,7 +99,7 @@ def work(url: str, seed: int) -> None:
 
         async def commit(claim: Claim) -> None:
             async with db.connection() as connection:
-                await connection.execute(_EFFECT, (claim.session, claim.done, claim.want, claim.fence))
+                await connection.execute(_EFFECT, (f"{KIND} of {claim.session}", claim.done, claim.want, claim.fence))
             await anyio.sleep(chance.uniform(0, 0.01))
 
         name = f"worker {os.getpid()}"
@@ -157,54 +158,69 @@ class Chaos:
         return sum(map(len, (self.lost, self.twice, self.overlaps, self.zombies, self.left)))
 
 
-class Crew:
-    """Workers; one that is killed is followed by another."""
+class Started(Protocol):
+    """A process that is to be killed or paused, as `multiprocessing` has it."""
 
-    def __init__(self, url: str, chance: Random) -> None:
-        self._url, self._chance = url, chance
-        self.workers = [self._started() for _ in range(WORKERS)]
-        self._paused: list[tuple[float, BaseProcess]] = []
+    @property
+    def pid(self) -> int | None: ...
 
-    def _started(self) -> BaseProcess:
-        worker = _PROCESSES.Process(target=work, args=(self._url, self._chance.randrange(2**32)), daemon=True)
-        worker.start()
-        return worker
+    def is_alive(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def join(self) -> None: ...
+
+
+P = TypeVar("P", bound=Started)
+
+
+class Crew(Generic[P]):
+    """So many processes; one that is killed is followed by another in its place."""
+
+    def __init__(self, start: Callable[[int], P], count: int, chance: Random, pauses: tuple[float, float]) -> None:
+        """`start` starts the one of a place; `pauses`: how long one is stopped."""
+        self.start, self._chance, self._pauses = start, chance, pauses
+        self.members = [start(number) for number in range(count)]
+        self._paused: list[tuple[float, P]] = []
 
     def kill(self) -> None:
-        number = self.workers.index(self._awake())
-        self._end(self.workers[number])
-        self.workers[number] = self._started()
+        number = self.members.index(self._chance.choice(self._awake()))
+        self._end(self.members[number])
+        self.members[number] = self.start(number)
 
-    def _awake(self) -> BaseProcess:
-        """One that isn't paused: those are to come back late."""
-        paused = [worker for _, worker in self._paused]
-        return self._chance.choice([worker for worker in self.workers if worker not in paused])
+    def _awake(self) -> list[P]:
+        """Those that aren't paused: they are to come back late."""
+        paused = [member for _, member in self._paused]
+        return [member for member in self.members if member not in paused]
 
-    def pause(self) -> int:
-        """Stop one, unless half of them are stopped already; how many that were."""
-        if len(self._paused) >= WORKERS // 2:
+    def pause(self, wanted: Container[int | None] = (), *, or_any: bool = True) -> int:
+        """Stop one, of these if there is one awake; how many that were. Half of them are stopped at most."""
+        awake = self._awake()
+        found = [member for member in awake if member.pid in wanted] or (awake if or_any else [])
+        if len(self._paused) >= len(self.members) // 2 or not found:
             return 0
-        worker = self._awake()
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGSTOP)
-        self._paused.append((time.monotonic() + self._chance.uniform(*PAUSE_SECONDS), worker))
+        member = self._chance.choice(found)
+        assert member.pid is not None
+        os.kill(member.pid, signal.SIGSTOP)
+        self._paused.append((time.monotonic() + self._chance.uniform(*self._pauses), member))
         return 1
 
-    def wake(self, *, everyone: bool = False) -> None:
-        """Let those go on whose pause is over."""
-        due = [(until, worker) for until, worker in self._paused if everyone or until <= time.monotonic()]
+    def wake(self, *, everyone: bool = False) -> int:
+        """Let those go on whose pause is over; how many that were."""
+        due = [(until, member) for until, member in self._paused if everyone or until <= time.monotonic()]
         self._paused = [one for one in self._paused if one not in due]
-        for _, worker in due:
-            if worker.is_alive() and worker.pid is not None:
-                os.kill(worker.pid, signal.SIGCONT)
+        for _, member in due:
+            if member.is_alive() and member.pid is not None:
+                os.kill(member.pid, signal.SIGCONT)
+        return len(due)
 
-    def _end(self, worker: BaseProcess) -> None:
-        worker.kill()
-        worker.join()
+    def _end(self, member: P) -> None:
+        member.kill()
+        member.join()
 
     def stop(self) -> None:
-        for worker in self.workers:
-            self._end(worker)
+        for member in self.members:
+            self._end(member)
 
 
 def run(server: PostgresServer, folder: Path, *, enqueues: int, kills: int, seconds: float, seed: int) -> Chaos:
@@ -212,16 +228,22 @@ def run(server: PostgresServer, folder: Path, *, enqueues: int, kills: int, seco
     chance, came = Random(seed), Chaos(enqueues=enqueues // SESSIONS * SESSIONS)
     url = server.database("chaos")
     anyio.run(migrate, url)
-    server.execute(_EFFECTS, url=url)
+    server.execute(CLAIMS + _REFUSED, url=url)
     names = [f"s{number:02}" for number in range(SESSIONS)]
     told = [folder / f"acknowledged-{number}.json" for number in range(WISHERS)]
     wishers = [
-        _PROCESSES.Process(
+        PROCESSES.Process(
             target=wish, args=(url, names[n::WISHERS], enqueues // SESSIONS, seconds, str(told[n])), daemon=True
         )
         for n in range(WISHERS)
     ]
-    crew = Crew(url, chance)
+
+    def started(_: int) -> BaseProcess:
+        worker = PROCESSES.Process(target=work, args=(url, chance.randrange(2**32)), daemon=True)
+        worker.start()
+        return worker
+
+    crew = Crew(started, WORKERS, chance, PAUSE_SECONDS)
     try:
         for wisher in wishers:
             wisher.start()
@@ -229,17 +251,20 @@ def run(server: PostgresServer, folder: Path, *, enqueues: int, kills: int, seco
         for wisher in wishers:
             wisher.join(seconds + 60)
         crew.wake(everyone=True)
-        _drain(url, server, came)
+        drain(url, server, came)
     finally:
         crew.stop()
         for wisher in wishers:
             wisher.kill()
-    acknowledged = {name: upto for path in told for name, upto in json.loads(path.read_text()).items()}
-    judge(server, url, acknowledged, came)
+    wanted = (one for path in told for one in json.loads(path.read_text()).items())
+    judge(server, url, {f"{KIND} of {name}": upto for name, upto in wanted}, came)
+    [(came.refused,)] = server.execute("SELECT count(*) FROM public.refused", url=url)
     return came
 
 
-def _disturb(server: PostgresServer, crew: Crew, came: Chaos, chance: Random, *, kills: int, seconds: float) -> None:
+def _disturb(
+    server: PostgresServer, crew: Crew[BaseProcess], came: Chaos, chance: Random, *, kills: int, seconds: float
+) -> None:
     began = time.monotonic()
     crash_at = [kills // 3, 2 * kills // 3]
     while came.kills < kills:
@@ -248,11 +273,7 @@ def _disturb(server: PostgresServer, crew: Crew, came: Chaos, chance: Random, *,
         if came.kills % 3 == 0:
             came.pauses += crew.pause()
         if came.kills % 10 == 0:
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure' "
-                "ORDER BY random() LIMIT 3"
-            )
-            came.disconnections += 3
+            came.disconnections += disconnect(server)
         if came.kills in crash_at:
             server.kill()
             server.resume()
@@ -262,7 +283,17 @@ def _disturb(server: PostgresServer, crew: Crew, came: Chaos, chance: Random, *,
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _drain(url: str, server: PostgresServer, came: Chaos, patience: float = 60.0) -> None:
+def disconnect(server: PostgresServer, most: int = 3) -> int:
+    """End connections of gateways or workers, whatever they are at; how many that were."""
+    ended = server.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'perdure' "
+        "ORDER BY random() LIMIT %s",
+        (most,),
+    )
+    return len(ended)
+
+
+def drain(url: str, server: PostgresServer, came: Chaos, patience: float = 60.0) -> None:
     """Wait until all is done; what is dead by then because its workers were killed too often is revived."""
     began = time.monotonic()
     while time.monotonic() < began + patience:
@@ -285,24 +316,27 @@ async def _revived(url: str) -> int:
 
 
 def judge(server: PostgresServer, url: str, acknowledged: dict[str, int], came: Chaos) -> None:
-    """Ranges of a session have to join, in the order in which they were committed, up to what was acknowledged."""
-    effects: dict[str, list[tuple[int, int, int]]] = {session: [] for session in acknowledged}
+    """Ranges of a piece of work have to join, in the order in which they were committed, up to what was acknowledged.
+
+    A piece is of a kind and a session.
+    """
+    effects: dict[str, list[tuple[int, int, int]]] = {piece: [] for piece in acknowledged}
     for session, start, until, fence in server.execute(
         "SELECT session, start, until, fence FROM public.effects ORDER BY session, fence", url=url
     ):
-        effects[session].append((start, until, fence))
+        effects.setdefault(session, []).append((start, until, fence))
         came.commits += 1
     for session, ranges in effects.items():
         came.lost += [f"{session}: {one[1]}..{two[0]}" for one, two in pairwise(ranges) if two[0] > one[1]]
         came.overlaps += [f"{session}: {one} {two}" for one, two in pairwise(ranges) if two[0] < one[1]]
         came.twice += [f"{session}: {one}" for one in sorted({r[:2] for r in ranges if _times(ranges, r) > 1})]
-        if not ranges or ranges[0][0] != 0 or ranges[-1][1] < acknowledged[session]:
-            came.lost.append(f"{session}: {acknowledged[session]} acknowledged, {ranges[-1:]} done")
+        wanted = acknowledged.get(session, 0)
+        if not ranges or ranges[0][0] != 0 or ranges[-1][1] < wanted:
+            came.lost.append(f"{session}: {wanted} acknowledged, {ranges[-1:]} done")
     came.zombies = [f"{session}: fence {fence}" for session, fence in server.execute(_ZOMBIES, url=url)]
     came.left = [
         str(row) for row in server.execute("SELECT session, done, want FROM perdure.work WHERE want > done", url=url)
     ]
-    [(came.refused,)] = server.execute("SELECT count(*) FROM public.refused", url=url)
 
 
 def _times(ranges: Iterable[tuple[int, int, int]], one: tuple[int, int, int]) -> int:
@@ -392,7 +426,7 @@ def main() -> int:
     if (reason := why_there_is_no_server()) is not None:
         print(f"no chaos: {reason}", file=sys.stderr)
         return 2
-    _PROCESSES.set_forkserver_preload(["perdure.adapters.postgres.work", "perdure.wiring.worker"])
+    PROCESSES.set_forkserver_preload(["perdure.adapters.postgres.work", "perdure.wiring.worker"])
     if args.folder is not None:
         args.folder.mkdir(parents=True, exist_ok=True)
     with (
