@@ -191,6 +191,11 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
+    def programs(self) -> Path:
+        """The folder of its programs: `psql`, `pg_dump`, … as far as they came with it."""
+        return _binaries()
+
+    @property
     def _data(self) -> Path:
         return self._folder / "data"
 
