@@ -568,3 +568,44 @@ def test_rows_of_work_are_their_tenant_s(empty_queue: str) -> None:
         assert [claim.tenant for claim in await taken(work)] == ["b"]
 
     with_store(empty_queue, body)
+
+
+def test_a_backlog_says_what_waits_and_what_was_given_up(queues: Queues) -> None:
+    """SCL-2, OBS-1: by pieces; what is done isn't in it, and what rests after a failure isn't due."""
+
+    async def body() -> None:
+        queue = queues()
+        assert await queue.backlog() == (0, 0.0, 0, 0)
+        for n in range(4):
+            await queue.want("t", f"s{n}", "k", 1)
+        await anyio.sleep(0.05)
+        waiting, seconds, running, dead = await queue.backlog()
+        assert (waiting, running, dead) == (4, 0, 0) and 0.04 < seconds < 30
+        first, *_ = await taken(queue, limit=2)
+        async with queue.finishing(first):
+            pass
+        waiting, _, running, dead = await queue.backlog()
+        assert (waiting, running, dead) == (2, 1, 0)
+        resting = queues(Random(0))
+        for claim in await taken(queue):
+            await resting.fail(claim, "not now")
+        waiting, seconds, running, dead = await queue.backlog()
+        assert (waiting, running, dead) == (2, 1, 0)
+        assert queues.kind == "memory" or seconds == 0, "nothing of it is due before its pause is over"
+
+    queues.run(body)
+
+
+def test_what_was_given_up_is_no_longer_waiting(queues: Queues) -> None:
+    """SCL-2, OBS-1."""
+
+    async def body() -> None:
+        queue = queues()
+        await queue.want("t", "s", "k", 1)
+        for _ in range(ATTEMPTS):
+            await queue.fail(await the_one(queue), "no")
+        assert await queue.backlog() == (0, 0.0, 0, 1)
+        await queue.revive("t", "s", "k")
+        assert (await queue.backlog())[::3] == (1, 0)
+
+    queues.run(body)

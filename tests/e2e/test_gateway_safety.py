@@ -25,6 +25,7 @@ from perdure.adapters.journal.disk import Disk
 from perdure.adapters.sinks import event_data
 from perdure.errors import BadSetting
 from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.app import GatewayApp
 from perdure.gateway.turns import TurnMaker
 from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, say
 from perdure.testing.request import DecodedRequest
@@ -126,6 +127,35 @@ async def test_a_redirect_is_handed_back_not_followed(tmp_path: Path) -> None:
             async with asked as answer:  # a client that went there would take its key for the gateway along
                 assert answer.status == 307 and "location" not in answer.headers
     moved.close()
+
+
+@in_loop
+async def test_metrics_are_told_by_a_gateway_s_own_address(tmp_path: Path) -> None:
+    """SEC-7, OBS-1: as Prometheus asks a pod; by no other address or name, and nothing but these."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        app = GatewayApp(at.gateway)
+
+        async def status(path: str, host: str, method: str = "GET") -> int:
+            sent: list[Any] = []
+            scope = {
+                **{"type": "http", "method": method, "path": path, "query_string": b"", "server": ("10.1.2.3", 8787)},
+                "headers": [(b"host", host.encode())],
+            }
+
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            await app(scope, receive, send)
+            return int(sent[0]["status"])
+
+        assert await status("/metrics", "10.1.2.3:8787") == 200
+        assert await status("/metrics", "10.1.2.4:8787") == 421
+        assert await status("/metrics", "evil.example") == 421
+        assert await status("/perdure/status", "10.1.2.3:8787") == 421
+        assert await status("/v1/messages", "10.1.2.3:8787", "POST") == 421
 
 
 @in_loop

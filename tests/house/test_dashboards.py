@@ -49,7 +49,7 @@ def exported() -> dict[str, SeriesOf]:
 @cache
 def literals() -> set[str]:
     """The strings in the sources of what is counted."""
-    folders = ("gateway", "engine", "compaction")
+    folders = ("gateway", "engine", "compaction", "wiring")
     sources = [path.read_text() for name in folders for path in (ROOT / "src/perdure" / name).rglob("*.py")]
     return {found for text in sources for found in re.findall(r'"([\w.]+)"', text)} | {f"{n}xx" for n in range(1, 6)}
 
@@ -140,6 +140,8 @@ def test_what_the_alarms_are_for_is_covered() -> None:
         "perdure_stopped_sessions",
         "perdure_refused_total",
         "perdure_background_total",
+        "perdure_work_dead",
+        "perdure_work_waiting_seconds",
     }
 
 

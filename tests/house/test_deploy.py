@@ -204,6 +204,9 @@ def test_the_manifests_fit_together() -> None:
     )
     assert str(port["containerPort"]) == dict(instructions())["EXPOSE"] == box["args"][box["args"].index("--port") + 1]
     assert of_kind("NetworkPolicy")["clients"]["spec"]["ingress"][0]["ports"] == [{"port": port["containerPort"]}]
+    (metrics,) = container("worker")["ports"]
+    assert container("worker")["args"][-1] == f"0.0.0.0:{metrics['containerPort']}"
+    assert of_kind("NetworkPolicy")["workers"]["spec"]["ingress"][0]["ports"] == [{"port": metrics["containerPort"]}]
     assert of_kind("HorizontalPodAutoscaler")["gateway"]["spec"]["scaleTargetRef"]["name"] in of_kind("Deployment")
 
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from perdure.adapters.journal.disk import make_private, sqlite_journal_mode
 from perdure.errors import ClaimLost, JournalError, NewerFormat
-from perdure.ports.home import Claim
+from perdure.ports.home import Backlog, Claim
 
 ATTEMPTS: Final = 8  # of one piece of work; then it is dead
 WORKER_LOST: Final = "its worker was lost"  # why an attempt failed that nobody says anything of
@@ -130,6 +130,17 @@ class SqliteWorkQueue:
               run_after = :now + :seconds WHERE {_IS_OWN}""",
             {**claim._asdict(), "seconds": seconds},
         )
+
+    async def backlog(self) -> Backlog:
+        is_free, is_dead = f"({_IS_FREE})", f"attempts >= {ATTEMPTS}"
+        [row] = await self._write(
+            f"""SELECT count(*) FILTER (WHERE {is_free} AND NOT {is_dead}),
+              coalesce(:now - min(run_after) FILTER (WHERE {is_free} AND NOT {is_dead} AND run_after <= :now), 0.0),
+              count(*) FILTER (WHERE NOT {is_free}), count(*) FILTER (WHERE {is_free} AND {is_dead})
+            FROM work WHERE want > done""",
+            {},
+        )
+        return Backlog(*row)
 
     async def dead(self) -> Sequence[tuple[Claim, str]]:
         rows = await self._write(

@@ -15,6 +15,7 @@ from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, note, out, out_js
 from perdure.errors import BadSetting, JournalError
 
 if TYPE_CHECKING:
+    from perdure.ports.home import Backlog, Claim
     from perdure.wiring.copies import CopiedSession, CopySums
 
 app = family(
@@ -24,6 +25,7 @@ app = family(
     "perdure store copy ~/.perdure postgresql://gateway@db/perdure",
     "perdure store delete-tenant postgresql://gateway@db/perdure alice",
     "perdure store vacuum postgresql://owner@db/perdure",
+    "perdure store work postgresql://gateway@db/perdure",
 )
 Database = Annotated[str, typer.Argument(metavar="URL", help="The database: postgresql://user@host/name.")]
 
@@ -228,6 +230,52 @@ def _show_copied(sums: CopySums, seconds: float, *, is_dry: bool, is_json: bool)
     for said, counts in (("beside them", beside), ("only in files, and not copied", stays)):
         if counts:
             out(f"{said}: {', '.join(f'{name} ({number:,})' for name, number in counts.items())}")
+
+
+@app.command(
+    epilog=examples(
+        "perdure store work postgresql://gateway@db/perdure",
+        "perdure store work postgresql://gateway@db/perdure --revive --tenant alice",
+    )
+)
+def work(
+    database: Database,
+    *,
+    revive: Annotated[bool, typer.Option("--revive", help="Have what was given up tried again.")] = False,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only what was given up of this tenant.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what workers have to do, and what was given up.
+
+    A piece of work that failed eight times is given up. It is tried once more when its session goes on, or in full
+    when it is revived.
+    """
+    import anyio
+
+    from perdure.wiring.stores import store_at
+
+    async def looked() -> tuple[Backlog, list[tuple[Claim, str]]]:
+        store = store_at(database)
+        try:
+            found = [(claim, why) for claim, why in await store.work.dead() if tenant in (None, claim.tenant)]
+            for claim, _ in found if revive else ():
+                await store.work.revive(claim.tenant, claim.session, claim.kind)
+            return await store.work.backlog(), found
+        finally:
+            await store.close()
+
+    backlog, dead = anyio.run(looked)
+    if json:
+        told = [{**claim._asdict(), "why": why} for claim, why in dead]
+        out_json({**backlog._asdict(), "revived" if revive else "given_up": told})
+    else:
+        since = f", the oldest that is due since {backlog.seconds:.0f} s" if backlog.seconds else ""
+        out(f"{backlog.waiting} waiting{since}; {backlog.running} under way; {backlog.dead} given up")
+        for claim, why in dead:
+            whose = f" of {claim.tenant}" if claim.tenant else ""
+            what = "will be tried again" if revive else f"given up after {claim.attempts} attempts"
+            out(f"  {claim.kind} of session {claim.session}{whose}: {what}: {why}")
+    raise typer.Exit(EXIT_OK)
 
 
 def _ask(tenant: str) -> None:

@@ -14,6 +14,7 @@ from perdure.cli.output import EXIT_OK, note, out, out_json
 from perdure.errors import BadSetting
 
 app = family()
+_MOST_PORT = 65_535
 
 
 @app.command(
@@ -25,6 +26,9 @@ app = family()
 def worker(
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="The PostgreSQL database that the gateways share.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Let Prometheus ask there for this worker's metrics.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when nothing is due any more.")] = False,
     trust: Annotated[
@@ -54,9 +58,14 @@ def worker(
     if place is None or not is_shared(place):
         raise BadSetting("a worker needs the database of its gateways: give --store postgresql://user@host/database")
 
+    host, colon, port = (metrics or "").rpartition(":")
+    if metrics is not None and not (host and colon and port.isdigit() and int(port) <= _MOST_PORT):
+        raise BadSetting(f"--metrics {metrics}: write an address and a port, such as 0.0.0.0:9464")
+
     async def run() -> dict[str, int]:
         kept = store_at(place, lease_seconds=given.lease_seconds)
-        return asdict(await work(config, kept, os.environ, until_idle=once, on_note=note))
+        at = None if metrics is None else (host.strip("[]"), int(port))
+        return asdict(await work(config, kept, os.environ, until_idle=once, on_note=note, metrics=at))
 
     counts = anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
     if json:

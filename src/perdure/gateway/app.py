@@ -221,8 +221,11 @@ class GatewayApp:
 
     def _refusal(self, scope: AsgiScope, who: Tenant | None) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""
-        config = self.gateway.active.gateway
-        match foreign_page(scope["headers"], config.allowed_hosts):
+        allowed = self.gateway.active.gateway.allowed_hosts
+        if scope["path"] == pages.METRICS and scope.get("server"):
+            # Prometheus asks each gateway of a cluster by its address, which no page can make its own name stand for.
+            allowed = (*allowed, scope["server"][0])
+        match foreign_page(scope["headers"], allowed):
             case "host":
                 return "host", 421, "this host name isn't served here; allow it with gateway.allowed_hosts"
             case "origin":

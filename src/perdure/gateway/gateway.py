@@ -112,6 +112,7 @@ class Gateway:
         """
         self.store = store or FileStore(config.home)
         self.metrics = Metrics()
+        self.store.watch(self.metrics.store_transaction.observe)
         self.client = UpstreamClient()
         self.jobs = TaskJobs()
         self._background = TaskJobs()

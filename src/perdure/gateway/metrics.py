@@ -128,6 +128,18 @@ class Metrics:
         self.waiting = gauge("waiting", "Requests that wait for a place among those under way")
         self.store_ready = gauge("store_ready", "Whether the store took an append, when this was asked for: 1 or 0")
         self.store_append = gauge("store_append_seconds", "How long that append took")
+        self.store_transaction = histogram(
+            "store_transaction", "Transactions in the database, with the wait for a connection"
+        )
+        self.store_connections = gauge("store_connections", "Connections to the database that are open")
+        self.store_connections_busy = gauge("store_connections_busy", "Those of them that are at work")
+        self.store_connections_waiting = gauge("store_connections_waiting", "Who waits for one of them")
+        self.reopened = counter("reopened", "Sessions that were read again, as another process went on with them")
+        self.work_waiting = gauge("work_waiting", "Work for workers of the store that nobody is at yet")
+        self.work_waiting_seconds = gauge("work_waiting_seconds", "How long the oldest of it that is due has waited")
+        self.work_running = gauge("work_running", "Work that workers are at")
+        self.work_dead = gauge("work_dead", "Work that was given up after several attempts")
+        self.claims = counter("claims", "Work that this worker took, by what came of it", "outcome")
 
     def text(self) -> bytes:
         """In Prometheus' own format."""

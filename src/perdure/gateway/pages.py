@@ -7,6 +7,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -76,6 +77,17 @@ async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     told.stopped_sessions.set(sum(has_given_up(one.session.view, one.session.settings) for one in held))
     told.store_ready.set(is_ready)
     told.store_append.set(seconds)
+    connections = gateway.store.connections
+    told.store_connections.set(connections.open)
+    told.store_connections_busy.set(connections.busy)
+    told.store_connections_waiting.set(connections.waiting)
+    if gateway.active.gateway.background == "workers" and is_ready:
+        with suppress(JournalError):
+            backlog = await gateway.store.work.backlog()
+            told.work_waiting.set(backlog.waiting)
+            told.work_waiting_seconds.set(backlog.seconds)
+            told.work_running.set(backlog.running)
+            told.work_dead.set(backlog.dead)
     return GatewayResponse(200, "text/plain; version=0.0.4; charset=utf-8", told.text())
 
 
@@ -233,9 +245,10 @@ _OWN_TEXT = (
 )
 # What kubelets and load balancers ask, by an address that is nobody's name; it tells nothing of anybody.
 PROBES: dict[str, Callable[[Gateway], Awaitable[GatewayResponse]]] = {"/healthz": health, "/readyz": ready}
-PAGES: dict[str, Page] = {"/metrics": metrics, "/perdure/status": status}
+METRICS = "/metrics"
+PAGES: dict[str, Page] = {METRICS: metrics, "/perdure/status": status}
 PAGES |= {"/perdure": page, "/perdure/": page}
-OPEN = ("/metrics", "/perdure", "/perdure/")  # the first tells nothing of any tenant; the page asks for a key itself
+OPEN = (METRICS, "/perdure", "/perdure/")  # the first tells nothing of any tenant; the page asks for a key itself
 
 
 Data = Mapping[str, Any]

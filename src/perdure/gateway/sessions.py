@@ -251,6 +251,7 @@ class TenantSessions:
                     forked = await self._forked(held, links, known, route)
                     forked.users += 1
             if forked is None:  # another process went on with it: it is looked for again
+                held.sink.metrics.reopened.inc()
                 await self.let_go(held)
                 continue
             async with self._used(forked), forked.lock:

@@ -10,19 +10,21 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from prometheus_client import start_http_server
 
 from perdure.adapters.config import Config
 from perdure.engine.consolidate import NAME as CONSOLIDATION
 from perdure.engine.extraction import NAME as EXTRACTION
-from perdure.errors import JournalError, SessionBusy, SessionNotFound
+from perdure.errors import BadSetting, JournalError, SessionBusy, SessionNotFound
 from perdure.gateway.gateway import Gateway
+from perdure.gateway.metrics import Metrics
 from perdure.gateway.sessions import project_of, remembers
 from perdure.ports.home import Claim, Home, Store
 from perdure.ports.memory import DeferredStore
@@ -140,29 +142,39 @@ async def _opened(home: Home, name: str, parts: Parts) -> LiveSession:
 
 
 async def work(
-    config: Config, store: Store, environ: Mapping[str, str], *, until_idle: bool, on_note: Callable[[str], None]
+    config: Config,
+    store: Store,
+    environ: Mapping[str, str],
+    *,
+    until_idle: bool,
+    on_note: Callable[[str], None],
+    metrics: tuple[str, int] | None = None,
 ) -> WorkCounts:
     """Do what the gateways of a store want, until SIGINT or SIGTERM; what is under way then has `drain_seconds` to end.
 
     What takes longer is given back, and at once with a second signal. `on_note` hears what is wrong: that the store
     can't be reached, that work was given up. `until_idle` returns when nothing is due. Raises `BadSetting`, and
-    `JournalError` where nothing can be kept there.
+    `JournalError` where nothing can be kept there. `metrics` is the host and port where Prometheus may ask.
     """
     gateway = Gateway(config, environ, store=store)
+    told = gateway.metrics
     worker = Worker(
         store.work,
         f"{socket.gethostname()} {os.getpid()}",
         SessionUpkeep(gateway).work_of,
         lease_seconds=gateway.active.gateway.lease_seconds / 2,
+        on_end=lambda outcome: told.claims.labels(outcome).inc(),
     )
     try:
-        await store.probe()
+        told.store_append.set(await store.probe())
+        told.store_ready.set(1)
         await store.finish_deletions()
-        async with anyio.create_task_group() as group:
-            group.start_soon(_stopped, worker, group.cancel_scope, gateway.active.gateway.drain_seconds)
-            group.start_soon(_watched, worker, on_note)
-            await worker.run(until_idle=until_idle)
-            group.cancel_scope.cancel()
+        with nullcontext() if metrics is None else _exported(told, *metrics):
+            async with anyio.create_task_group() as group:
+                group.start_soon(_stopped, worker, group.cancel_scope, gateway.active.gateway.drain_seconds)
+                group.start_soon(_watched, worker, told, on_note)
+                await worker.run(until_idle=until_idle)
+                group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await gateway.close()
@@ -177,10 +189,26 @@ async def _stopped(worker: Worker, scope: anyio.CancelScope, seconds: float) -> 
             seconds = 0.0  # whoever says it twice can't wait
 
 
-async def _watched(worker: Worker, on_note: Callable[[str], None]) -> None:
+@contextmanager
+def _exported(told: Metrics, host: str, port: int) -> Iterator[None]:
+    """Metrics for whoever asks there over HTTP, from a thread of their own."""
+    try:
+        server, thread = start_http_server(port, host, told.registry)
+    except OSError as e:
+        raise BadSetting(f"{host}:{port}: {os.strerror(e.errno) if e.errno else e}: give another address") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def _watched(worker: Worker, metrics: Metrics, on_note: Callable[[str], None]) -> None:
     """Say what is wrong, each thing once for as long as it is so."""
     before, told = "", set[tuple[str, str, str, int]]()
     while True:
+        metrics.store_ready.set(not worker.problem)
         if worker.problem != before:
             before = worker.problem
             on_note(before or "the store answers again")

@@ -247,6 +247,18 @@ class Claim(NamedTuple):
     attempts: int
 
 
+class Backlog(NamedTuple):
+    """What of a queue isn't done yet, by pieces. `seconds`: for how long the oldest that is due has waited.
+
+    `waiting` are due, or will be when their pause is over; workers are at the `running`, and the `dead` were given up.
+    """
+
+    waiting: int
+    seconds: float
+    running: int
+    dead: int
+
+
 class WorkQueue(Protocol):
     """Background work, as one row for each session and kind: how far it is wanted, and how far it is done (SCL-2).
 
@@ -275,6 +287,8 @@ class WorkQueue(Protocol):
 
     async def release(self, claim: Claim, *, seconds: float = 0.0) -> None: ...
 
+    async def backlog(self) -> Backlog: ...
+
     async def dead(self) -> Sequence[tuple[Claim, str]]: ...
 
     async def wanted(self, tenant: str) -> Sequence[Claim]: ...
@@ -282,6 +296,14 @@ class WorkQueue(Protocol):
     async def revive(self, tenant: str, session: str, kind: str) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class StoreConnections(NamedTuple):
+    """Connections of a process to its store: how many are open, are at work, and are waited for."""
+
+    open: int = 0
+    busy: int = 0
+    waiting: int = 0
 
 
 class Store(Protocol):
@@ -292,6 +314,9 @@ class Store(Protocol):
     `JournalError` where it can't. `delete_tenant` removes a home for good (SCL-6); one that was broken off goes on with
     the next call. `finish_deletions` tries again what deletions couldn't delete, as an object store didn't answer; it
     is called now and then, and never raises.
+
+    `connections` are those of this process to a database, and `watch` has somebody told how many seconds each
+    transaction took there, with the wait for a connection.
     """
 
     @property
@@ -306,6 +331,11 @@ class Store(Protocol):
     async def finish_deletions(self) -> None: ...
 
     async def probe(self) -> float: ...
+
+    @property
+    def connections(self) -> StoreConnections: ...
+
+    def watch(self, took: Callable[[float], None]) -> None: ...
 
     @property
     def work(self) -> WorkQueue: ...

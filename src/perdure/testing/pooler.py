@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
@@ -83,6 +84,7 @@ class TransactionPooler(LocalServer):
     lent: int = 0
     _idle: dict[tuple[str, str], deque[PooledConnection]] = field(default_factory=dict)
     _places: dict[tuple[str, str], asyncio.Semaphore] = field(default_factory=dict)
+    _keys: Iterator[int] = field(default_factory=lambda: count(1))
     _clients: dict[bytes, PooledConnection | None] = field(default_factory=dict)  # by the key that each was told
 
     def in_front_of(self, url: str) -> str:
@@ -119,7 +121,7 @@ class TransactionPooler(LocalServer):
             writer.write(_refusal("08P01", f"unsupported startup parameter: {', '.join(sorted(unknown))}"))
             return
         who = asked["user"], asked.get("database", asked["user"])
-        key = struct.pack("!ii", len(self._clients) + 1, 0)
+        key = struct.pack("!ii", next(self._keys), 0)
         self._clients[key] = None
         try:
             async with self._lent(who) as first:
@@ -198,10 +200,17 @@ class TransactionPooler(LocalServer):
         """A connection for a transaction: that which was left last, so that clients get each other's."""
         idle = self._idle.setdefault(who, deque())
         async with self._places.setdefault(who, asyncio.Semaphore(self.servers)):
-            server = idle.pop() if idle else await self._connected_as(*who)
+            while idle:
+                server = idle.pop()
+                try:
+                    await server.asked("DISCARD ALL")
+                    break
+                except (ConnectionError, asyncio.IncompleteReadError):  # the server ended it meanwhile
+                    server.writer.close()
+            else:
+                server = await self._connected_as(*who)
             try:
                 yield server
-                await server.asked("DISCARD ALL")
             except BaseException:
                 server.writer.close()
                 raise

@@ -37,7 +37,8 @@ class Worker:
     """Does up to `places` pieces of work at a time, each as `work_of` its kind says (None: it doesn't know that).
 
     Entering a piece of work does it, which may take minutes, and writes nothing: it gives the function that does. That
-    is called once, within `WorkQueue.finishing`; then the work is left.
+    is called once, within `WorkQueue.finishing`; then the work is left. `on_end` hears what came of each claim, by the
+    names of `WorkCounts`.
     """
 
     queue: WorkQueue
@@ -45,6 +46,7 @@ class Worker:
     work_of: Callable[[str], Work | None]
     places: int = 4
     lease_seconds: float = LEASE_SECONDS
+    on_end: Callable[[str], None] = lambda outcome: None
     chance: Random = field(default_factory=Random)
     counts: WorkCounts = field(default_factory=WorkCounts, init=False)
     problem: str = field(default="", init=False)  # why the queue couldn't be asked last; empty when it could
@@ -93,10 +95,12 @@ class Worker:
             await self._done(claim)
         except ClaimLost:
             self.counts.lost += 1
+            self.on_end("lost")
         except SessionBusy:
             await self._given_back(claim, _LATER_SECONDS)
         except Exception as e:  # the boundary to what kinds do: it ends no worker
             self.counts.failed += 1
+            self.on_end("failed")
             await self._told(partial(self.queue.fail, claim, f"{type(e).__name__}: {e}"))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
@@ -128,6 +132,7 @@ class Worker:
                     async with self.queue.finishing(claim):
                         await commit()
                     self.counts.done += 1
+                    self.on_end("done")
                 group.cancel_scope.cancel()
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
@@ -136,6 +141,7 @@ class Worker:
 
     async def _given_back(self, claim: Claim, seconds: float) -> None:
         self.counts.released += 1
+        self.on_end("released")
         await self._told(partial(self.queue.release, claim, seconds=seconds))
 
     async def _told(self, tell: Callable[[], Awaitable[None]]) -> None:

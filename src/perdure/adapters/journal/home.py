@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from perdure.adapters.journal.store import (
     secret_key,
 )
 from perdure.errors import JournalError, SessionNotFound
+from perdure.ports.home import StoreConnections
 from perdure.ports.session import LoadedJournal, PlacedRecord
 from perdure.text.cleaning import is_utf8
 
@@ -247,6 +248,14 @@ class FileStore:
     async def probe(self) -> float:
         """How many seconds it took to write and sync a few bytes. Raises `JournalError` where that can't be done."""
         return await anyio.to_thread.run_sync(self._probe)
+
+    @property
+    def connections(self) -> StoreConnections:
+        """There are none."""
+        return StoreConnections()
+
+    def watch(self, took: Callable[[float], None]) -> None:
+        """There are no transactions to tell of."""
 
     @property
     def work(self) -> SqliteWorkQueue:

@@ -31,7 +31,16 @@ from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.work import SqliteWorkQueue
 from perdure.errors import JournalError, JournalLost, SessionBusy, SessionNotFound
 from perdure.memory.places import MemoryRoots
-from perdure.ports.home import Durability, KeptDocument, KeptMemories, KnownLink, OnDeleted, SessionInfo, StoredSession
+from perdure.ports.home import (
+    Durability,
+    KeptDocument,
+    KeptMemories,
+    KnownLink,
+    OnDeleted,
+    SessionInfo,
+    StoreConnections,
+    StoredSession,
+)
 from perdure.ports.session import Blobs, LoadedJournal, PlacedRecord, Receipt, SearchResults
 from perdure.recall.queries import terms_of
 from perdure.transcript.codec import VERSION, encode_header, encode_line
@@ -551,6 +560,14 @@ class MemoryHomes:
     async def probe(self) -> float:
         """There is always room."""
         return 0.0
+
+    @property
+    def connections(self) -> StoreConnections:
+        """There are none."""
+        return StoreConnections()
+
+    def watch(self, took: Callable[[float], None]) -> None:
+        """There are no transactions to tell of."""
 
     async def close(self) -> None:
         """What is kept stays as long as the store."""

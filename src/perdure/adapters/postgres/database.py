@@ -25,6 +25,7 @@ from psycopg.rows import TupleRow
 from perdure.adapters.postgres.address import place_of
 from perdure.adapters.postgres.schema import GOING, SERVING, check_version, one_line_of
 from perdure.errors import JournalError, JournalLost, WrongLoop
+from perdure.ports.home import StoreConnections
 from perdure.text.cleaning import is_utf8
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -63,6 +64,8 @@ class Database:
         self._connections = connections
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
+        self._busy = self._waiting = 0
+        self.took: Callable[[float], None] | None = None  # is told of each use of a connection how long it took
         self._is_checked = self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None  # whose connections these are
         self._tenants: dict[str, tuple[int, float]] = {}  # their numbers, and until when those are taken for right
@@ -90,11 +93,16 @@ class Database:
                 f"{self.place}: the store was opened in another event loop; sessions of perdure.sync, which LangChain "
                 "and Hermes use as well, take a store of perdure.sync, or the URL"
             )
+        began = time.monotonic()
+        self._waiting += 1
         try:
             await asyncio.wait_for(self._free.acquire(), self._patience)
         except TimeoutError:
             what = f"all {self._connections} connections were at work for {self._patience:g} s"
             raise JournalError(f"{self.place}: {what}: try again") from None
+        finally:
+            self._waiting -= 1
+        self._busy += 1
         try:
             if self._is_closed:
                 raise JournalError(f"{self.place}: the store is closed")
@@ -114,7 +122,15 @@ class Database:
                 what += f": GRANT {SERVING} TO the user of the URL"
             raise (JournalLost if e.sqlstate == GOING else JournalError)(f"{self.place}: {what}") from e
         finally:
+            self._busy -= 1
             self._free.release()
+            if self.took is not None:
+                self.took(time.monotonic() - began)
+
+    @property
+    def connections(self) -> StoreConnections:
+        """How many there are, and how many are wanted."""
+        return StoreConnections(self._busy + len(self._idle), self._busy, self._waiting)
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[Connection]:

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ from perdure.adapters.postgres.search import FORGET, PostgresArchive
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import DamagedLine, JournalError, SessionBusy, SessionNotFound
 from perdure.memory.places import MemoryRoots
-from perdure.ports.home import Durability, KeptMemories, OnDeleted, SessionInfo, StoredSession
+from perdure.ports.home import Durability, KeptMemories, OnDeleted, SessionInfo, StoreConnections, StoredSession
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import Receipt
@@ -165,6 +165,15 @@ class PostgresStore:
         )
         await self.blobs.probe()
         return time.monotonic() - began
+
+    @property
+    def connections(self) -> StoreConnections:
+        """Those of this process."""
+        return self.db.connections
+
+    def watch(self, took: Callable[[float], None]) -> None:
+        """Have somebody told how long each transaction took."""
+        self.db.took = took
 
     @property
     def work(self) -> PostgresWorkQueue:

@@ -12,7 +12,7 @@ import psycopg
 from perdure.adapters.postgres.database import Connection, Database
 from perdure.adapters.work import ATTEMPTS, WORKER_LOST, pause_seconds, reason_of
 from perdure.errors import ClaimLost
-from perdure.ports.home import Claim
+from perdure.ports.home import Backlog, Claim
 
 _ALL: Final = 0  # the tenant of whoever works for all of them: it sees the rows of `work`, and no others
 # One message, so one transaction and one round trip: who it is for, and what is done.
@@ -22,6 +22,7 @@ _IS_FREE: Final = (
     "w.want > w.done AND (w.lease_until IS NULL OR w.lease_until <= now()) "
     "AND (SELECT name FROM perdure.tenants WHERE id = w.tenant) IS NOT NULL"  # it isn't being deleted
 )
+_IS_DEAD: Final = f"w.attempts >= {ATTEMPTS}"
 _OF: Final = (
     "w.tenant = (SELECT id FROM perdure.tenants WHERE name = %(tenant)s) "
     "AND w.session = %(session)s AND w.kind = %(kind)s"
@@ -98,11 +99,22 @@ class PostgresWorkQueue:
             {**claim._asdict(), "seconds": seconds},
         )
 
+    async def backlog(self) -> Backlog:
+        waits = f"{_IS_FREE} AND NOT {_IS_DEAD}"
+        [row] = await self._run(
+            f"""SELECT count(*) FILTER (WHERE {waits}),
+              coalesce(extract(epoch FROM now() - min(w.run_after) FILTER (WHERE {waits} AND w.run_after <= now())), 0)
+                ::double precision,
+              count(*) FILTER (WHERE NOT ({_IS_FREE})), count(*) FILTER (WHERE {_IS_FREE} AND {_IS_DEAD})
+            FROM perdure.work w WHERE w.want > w.done"""
+        )
+        return Backlog(*row)
+
     async def dead(self) -> Sequence[tuple[Claim, str]]:
         rows = await self._run(
             f"""SELECT {_CLAIM}, coalesce(CASE WHEN w.owner IS NULL THEN w.problem END, '{WORKER_LOST}')
             FROM perdure.work w JOIN perdure.tenants t ON t.id = w.tenant
-            WHERE {_IS_FREE} AND w.attempts >= {ATTEMPTS} ORDER BY t.name, w.session, w.kind"""
+            WHERE {_IS_FREE} AND {_IS_DEAD} ORDER BY t.name, w.session, w.kind"""
         )
         return [(Claim(*row[:-1]), row[-1]) for row in rows]
 
@@ -118,7 +130,7 @@ class PostgresWorkQueue:
         await self._run(
             f"""UPDATE perdure.work w SET attempts = 0, run_after = now(), owner = NULL, lease_until = NULL,
               fence = w.fence + 1
-            WHERE {_OF} AND {_IS_FREE} AND w.attempts >= {ATTEMPTS}""",
+            WHERE {_OF} AND {_IS_FREE} AND {_IS_DEAD}""",
             {"tenant": tenant, "session": session, "kind": kind},
         )
 
