@@ -20,6 +20,7 @@ from tests.gateways import WINDOW, Running, config_of, fake, in_loop, serving, u
 
 from perdure.adapters.journal.memory_home import MemoryHomes
 from perdure.errors import JournalError
+from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.ports.home import Home, Store
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, UpstreamReply, say, thinking, tool_use
@@ -159,6 +160,29 @@ async def test_an_owner_that_was_paused_writes_nothing_more_and_opens_the_sessio
         assert again.session is not held.session and not again.journal.is_lost
         async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
             assert answer.status == 200
+
+
+@in_loop
+async def test_who_goes_on_elsewhere_at_once_is_known_there(
+    tmp_path: Path, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-5, SCL-3: what was said is the store's before a client sees the end of its answer, however slow the store."""
+    left = TenantSessions.left
+
+    async def slowly(self: TenantSessions, held: CachedSession) -> None:
+        await asyncio.sleep(0.3)
+        await left(self, held)
+
+    monkeypatch.setattr(TenantSessions, "left", slowly)
+    stores = open_store(), open_store()
+    async with fake() as server, two(tmp_path, server, *stores) as (one, other):
+        talk = Talk()
+        for at in (one, other):
+            await talk.say(at, "hello")
+        assert len(await home_of(one).sessions()) == 1
+        first = await one.gpt().responses.create(model="m", input="hello")
+        second = await other.gpt().responses.create(model="m", input="and on", previous_response_id=first.id)
+        assert second.status == "completed" and not server.upstream.statistics.violations
 
 
 @in_loop

@@ -54,7 +54,6 @@ class RequestRecord:
     usd: float | None = None
     _began: float = field(default_factory=time.perf_counter)
     _first: float | None = None
-    _last: float | None = None
 
     def another(self, at: float) -> RequestRecord:
         """The record of what a request leaves to be done: whose it is stays, what becomes of it is its own."""
@@ -67,11 +66,10 @@ class RequestRecord:
             self.status = message["status"]
             return
         self.bytes_out += len(message.get("body", b""))
-        now = time.perf_counter()
         if self._first is None:
-            self._first = now
+            self._first = time.perf_counter()
         if not message.get("more_body"):
-            self.ending, self._last = "whole", now  # what is done behind the answer isn't waited for
+            self.ending = "whole"
 
     def cost(self, usage: Usage, model: ModelSpec, ttl: CacheTtl) -> float | None:
         """Count what an answer cost; its price, where one is known."""
@@ -90,7 +88,7 @@ class RequestRecord:
 
     def told(self) -> dict[str, Any]:
         """The line of the access log; what isn't known isn't there."""
-        ended = time.perf_counter() if self._last is None else self._last
+        now = time.perf_counter()
         used = self.usage
         told: dict[str, Any] = {
             "time": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -118,7 +116,7 @@ class RequestRecord:
             "estimated": self.is_estimated or None,
             "usd": None if self.usd is None else round(self.usd, 6),
             "first_byte_ms": None if self._first is None else round((self._first - self._began) * 1e3, 2),
-            "ms": round((ended - self._began) * 1e3, 2),
+            "ms": round((now - self._began) * 1e3, 2),
         }
         return {name: value for name, value in told.items() if value not in (None, "")}
 

@@ -500,6 +500,7 @@ class GatewayExchange:
             why = await self._recorded(turn, reply)
         if why is not None:
             self._gateway.metrics.unrecorded.labels(why).inc()
+        await turn.end()  # before the client sees its answer's end: it may go on at another gateway (SCL-3)
         self.is_over = True
         await client.end(reader.end())
 

@@ -131,6 +131,7 @@ class GatewayTurn:
     said: list[Message] = field(default_factory=list)  # answers that recalled, and what they got: the client sees none
     replies: list[Reply] = field(default_factory=list)  # the same answers, as they came
     name: str = ""  # the client's own id of its session
+    is_over: bool = False
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
     @property
@@ -165,8 +166,10 @@ class GatewayTurn:
         return self.tokens + self.spared_tokens <= self.held.session.limits.usable
 
     async def end(self) -> None:
-        """The request is over, however it ended."""
-        await self.who.sessions.left(self.held)
+        """The request is over, however it ended. May be called twice."""
+        if not self.is_over:
+            self.is_over = True
+            await self.who.sessions.left(self.held)
 
 
 class TurnMaker:
