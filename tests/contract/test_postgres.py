@@ -184,6 +184,37 @@ def test_an_append_whose_answer_was_lost_is_there_once(postgres: str) -> None:
     with_homes(postgres, body)
 
 
+def test_an_append_that_arrives_late_takes_nothing_back(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCL-3, REL-1: an attempt that was given up reaches the database behind lines that were acknowledged since."""
+    import psycopg
+
+    from perdure.adapters.postgres.appends import Appends
+
+    real, on_their_way = Appends.append, list[tuple[Any, ...]]()
+
+    async def held_up(self: Appends, tenant: int, *given: Any) -> str:
+        if len(on_their_way) == 2:
+            return await real(self, tenant, *given)
+        on_their_way.append((tenant, *given))
+        raise JournalError("the connection is lost") from psycopg.OperationalError("the connection is lost")
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        monkeypatch.setattr(Appends, "append", held_up)
+        with pytest.raises(JournalError, match="nothing was acknowledged"):
+            await made.journal.append((said("x"),))
+        for name in "bcd":
+            await made.journal.append((said(name),))
+        for tenant, *given in on_their_way:  # as where the server, or a pooler, had stood still
+            assert await real(home.store.appends, tenant, *given) != "done"
+        await made.journal.append((said("e"),))
+        assert names(await home.load("s1")) == ["a", "b", "c", "d", "e"]
+        await made.journal.close()
+        assert await home.open("s1")
+
+    with_homes(postgres, body)
+
+
 def test_whatever_is_committed_without_an_answer_is_done_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SCL-3: a session that is made, opened or forked, a document and notes: the second attempt finds the first."""
     import psycopg

@@ -59,6 +59,11 @@ _HOLD: Final = (
     "UPDATE perdure.sessions SET owner = %s, lease_until = now() + make_interval(secs => %s) "
     "WHERE tenant = %s AND number = %s AND fence = %s RETURNING 1"
 )
+# A fence of our own, once it isn't known what became of an append. The second time, it is there already.
+_RAISE: Final = (
+    "UPDATE perdure.sessions SET fence = %(next)s, owner = %(owner)s WHERE tenant = %(tenant)s "
+    "AND number = %(session)s AND (fence = %(fence)s OR (fence = %(next)s AND owner = %(owner)s)) RETURNING 1"
+)
 _BEHIND_ALL: Final = 2**62  # a sequence number that no line has
 # How many lines the journal has, and those since the last boundary that stands before a line; all where there is none.
 _ROWS: Final = """
@@ -142,6 +147,7 @@ class PostgresJournal(GroupedAppends):
         self._is_late = durability == "process"
         self._lease_seconds = lease_seconds
         self._about = head.about
+        self._fence = head.fence
         self._seq, self._end = head.seq, head.size  # as acknowledged
         self._stored_seq, self._stored_end = head.seq, head.size  # as it stands in the database
         self._waiting: list[JournalRow] = []  # acknowledged under `durability="process"`, and not stored yet
@@ -165,7 +171,7 @@ class PostgresJournal(GroupedAppends):
                 await self._store_waiting()
             reading = await self._read(whole)
             news = tuple(repair_of(d) for d in reading.damage)
-            if news and self._head.fence is not None and not self._is_closed:
+            if news and self._fence is not None and not self._is_closed:
                 with suppress(JournalError):  # else it is said again by the next load
                     reading.placed += await self._record_repairs(news)
                     self._repairs, news = self._repairs + news, ()
@@ -251,7 +257,7 @@ class PostgresJournal(GroupedAppends):
             self._check_writable()
             if time.monotonic() < self._held_until:
                 return
-            values = (self._head.owner, self._lease_seconds, self._head.tenant, self._head.number, self._head.fence)
+            values = (self._head.owner, self._lease_seconds, self._head.tenant, self._head.number, self._fence)
             if not await self._db.ask(self._head.tenant, _HOLD, values, is_lasting=False):
                 raise self._lost("taken by another owner, or deleted,")
             self._held_until = time.monotonic() + self._lease_seconds / 2
@@ -270,7 +276,7 @@ class PostgresJournal(GroupedAppends):
             await self._store_waiting(is_last=True)
             return True
         self._held_until = 0.0
-        values = (self._head.tenant, self._head.number, self._head.fence)
+        values = (self._head.tenant, self._head.number, self._fence)
         try:
             await self._db.ask(self._head.tenant, LET_GO, values, is_lasting=False)
         except JournalError:
@@ -289,7 +295,7 @@ class PostgresJournal(GroupedAppends):
                     return
                 self._is_closed = True
                 try:
-                    if self._head.fence is not None:
+                    if self._fence is not None:
                         await self._let_go()
                 except JournalError:
                     self._waiting = []  # the next owner needn't wait for us all the same
@@ -346,7 +352,7 @@ class PostgresJournal(GroupedAppends):
     def _check_writable(self) -> None:
         if self._is_closed:
             raise JournalError(f"{self._head.place}: the journal is closed")
-        if self._head.fence is None:
+        if self._fence is None:
             raise JournalError(f"{self._head.place}: the session was opened read-only")
 
     async def _store_waiting(self, *, is_last: bool = False) -> None:
@@ -357,26 +363,29 @@ class PostgresJournal(GroupedAppends):
     async def _store(self, lines: Sequence[JournalRow], *, is_last: bool = False) -> None:
         """Have the database hold these lines behind what is there, in one transaction; with the last, let go.
 
-        When the connection is lost meanwhile, nobody knows whether that was committed. It is done once more then,
-        instead of what the first attempt may have left; and where the database stays away, by the next append.
+        When the connection is lost meanwhile, nobody knows whether that was committed, or will be. It is done once more
+        then, instead of what the first attempt may have left; and where the database stays away, by the next append.
+        Before that the fence is raised: an attempt that arrives late would take off what was acknowledged since.
         """
         about = listed_about(self._about, lines)
         entered = entered_by(self._head.header.session, lines, self._answers)
         size = sum(len(line.data) for line in lines)
         for is_over in (False, True):
-            values = append_values(
-                self._head.tenant,
-                self._head.number,
-                self._head.fence,
-                self._stored_seq,
-                self._stored_end,
-                lines,
-                is_unsure=self._is_unsure,
-                owner="" if is_last else self._head.owner,
-                lease_seconds=_OVER_SECONDS if is_last else self._lease_seconds,
-                about=None if about == self._about else about,
-            )
             try:
+                if self._is_unsure:
+                    await self._raise_fence()
+                values = append_values(
+                    self._head.tenant,
+                    self._head.number,
+                    self._fence,
+                    self._stored_seq,
+                    self._stored_end,
+                    lines,
+                    is_unsure=self._is_unsure,
+                    owner="" if is_last else self._head.owner,
+                    lease_seconds=_OVER_SECONDS if is_last else self._lease_seconds,
+                    about=None if about == self._about else about,
+                )
                 status = await self._appends.append(self._head.tenant, values, entered, size)
                 break
             except JournalLost:
@@ -397,6 +406,13 @@ class PostgresJournal(GroupedAppends):
         self._answers = dict(list(self._answers.items())[-_MOST_ANSWERS:])
         self._stored_seq += len(lines)
         self._stored_end += size
+
+    async def _raise_fence(self) -> None:
+        """Let no append that we sent before have any effect from now on. Where it isn't ours, the next one says so."""
+        assert self._fence is not None
+        of_it = {"tenant": self._head.tenant, "session": self._head.number, "owner": self._head.owner}
+        if await self._db.ask(self._head.tenant, _RAISE, {**of_it, "fence": self._fence, "next": self._fence + 1}):
+            self._fence += 1
 
     def _lost(self, what: str) -> JournalLost:
         return JournalLost(
