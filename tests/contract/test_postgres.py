@@ -15,10 +15,10 @@ import anyio
 import pytest
 from tests.contract.test_homes import begun, boundary, names, new_name, said
 
-from perdure.adapters.postgres import deletion, schema
+from perdure.adapters.postgres import database, deletion, schema
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
-from perdure.errors import JournalError, JournalLost, NewerFormat
+from perdure.errors import FileRefused, JournalError, JournalLost, NewerFormat
 from perdure.memory.changes import SaveMemory, Stamp
 from perdure.ports.home import KnownLink, StoredSession
 from perdure.testing.postgres import PostgresServer
@@ -302,6 +302,56 @@ def test_a_database_that_is_away_is_said_in_a_line_and_nothing_is_lost(own_serve
         await made.journal.close()
 
     with_homes(own_server.url, body, patience=1.0)
+
+
+def test_a_database_that_stands_still_is_given_up(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REL-10, REL-15: whoever asks isn't kept waiting; what was sent before is there once, when it goes on."""
+    monkeypatch.setattr(database, "SILENT_SECONDS", 0.5)
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        memories = other.memories("/memory").store
+        await memories.write(SaveMemory(name="a.md", text="x"), BY, mode="auto")
+        with own_server.paused():
+            for ask in (
+                lambda: made.journal.append((said("x"),)),
+                lambda: home.load("s1"),
+                lambda: home.delete("s1"),
+                lambda: memories.write(SaveMemory(name="b.md", text="x"), BY, mode="auto"),
+            ):
+                with pytest.raises((JournalError, FileRefused)) as caught:
+                    await ask()
+                assert str(own_server.port) in str(caught.value) and "\n" not in str(caught.value)
+        assert [one.name for one in (await memories.listing()).files] == ["a.md"]
+        assert (await made.journal.append((said("b"),))).seq == 2
+        assert names(await home.load("s1")) == ["a", "b"]
+        await made.journal.close()
+
+    with_homes(own_server.url, body, patience=1.0)
+
+
+def test_who_is_paused_within_a_transaction_keeps_nothing_locked(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCL-3: the database ends it by itself; nothing of it is committed when it goes on."""
+    monkeypatch.setattr(database, "_SERVE_BOUND", database._SERVE_BOUND.replace(b"'30s'", b"'200ms'"))
+
+    async def body(home: PostgresHome, other: PostgresHome) -> None:
+        made = await begun(home, "s1", said("a"))
+        tenant = await home.store.db.make_tenant(home.name)
+        with pytest.raises(JournalError, match="idle-in-transaction"):
+            async with home.store.db.transaction(tenant) as cursor:
+                await cursor.execute("UPDATE perdure.sessions SET fence = 77 WHERE tenant = %s", (tenant,))
+                with anyio.fail_after(5.0):
+                    await other.store.db.ask(
+                        tenant, "SELECT FROM perdure.sessions WHERE tenant = %s FOR UPDATE", (tenant,)
+                    )
+                await cursor.execute("UPDATE perdure.sessions SET fence = 78 WHERE tenant = %s", (tenant,))
+        await made.journal.append((said("b"),))
+        assert names(await home.load("s1")) == ["a", "b"]
+        await made.journal.close()
+
+    with_homes(postgres, body)
 
 
 NEWEST = "session = (SELECT max(number) FROM perdure.sessions)"  # of the session that a test made last

@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -172,6 +172,19 @@ class PostgresServer:
             until = time.monotonic() + _PATIENCE
             while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < until:
                 time.sleep(0.01)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """All of the server stands still, as where its disk or its machine does: connections stay, nothing answers."""
+        assert self._process is not None
+        pids = (self._process.pid, *_children(self._process.pid))
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """End the server, dropping the connections that are open. May be called twice."""

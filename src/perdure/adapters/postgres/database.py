@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,27 @@ from perdure.errors import JournalError, JournalLost, WrongLoop
 from perdure.ports.home import StoreConnections
 from perdure.text.cleaning import is_utf8
 
-Connection = psycopg.AsyncConnection[TupleRow]
+
+class Connection(psycopg.AsyncConnection[TupleRow]):
+    """A connection that is given up when the server says nothing for longer than it gives any statement.
+
+    A server that is paused, or waits for its disk, breaks off nothing by itself: whoever asks would wait for ever.
+    """
+
+    async def wait(self, *given: Any, **more: Any) -> Any:
+        """What psycopg does while it waits, whoever asks."""
+        late = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._hang_up)
+        try:
+            return await super().wait(*given, **more)
+        finally:
+            late.cancel()
+
+    def _hang_up(self) -> None:
+        """Whoever waits finds the connection lost."""
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.fileno())) as there:
+            there.shutdown(socket.SHUT_RDWR)
+
+
 Values = Sequence[Any] | Mapping[str, Any] | None
 T = TypeVar("T")
 
@@ -36,8 +56,12 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)  # of a connection that was
 
 _TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
+SILENT_SECONDS: Final = 40.0  # until a server is given up that doesn't answer; it ends statements itself after 30
 
 SERVE: Final = b"SELECT perdure.serve(%s)"
+# Whoever is paused within a transaction keeps its rows locked no longer than that (SCL-3).
+_BOUND: Final = b"SELECT set_config('idle_in_transaction_session_timeout', '30s', true)"
+_SERVE_BOUND: Final = _BOUND + b", perdure.serve(%s)"
 _SERVE_UNSYNCED: Final = b"SELECT perdure.serve(%s), set_config('synchronous_commit', 'off', true)"
 
 # Unless the URL says otherwise: of several hosts the one that takes writes, wherever that is after a failover; and a
@@ -147,8 +171,7 @@ class Database:
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(self.connection())
             await stack.enter_async_context(connection.transaction())
-            # Whoever is paused in it keeps its rows locked no longer than that (SCL-3).
-            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '30s'")
+            await connection.execute(_BOUND)
             return stack.pop_all(), connection
 
     @asynccontextmanager
@@ -156,7 +179,7 @@ class Database:
         """A transaction of a tenant; it sees and writes the rows of that one only. Values are read as binary."""
         async with self.connection() as connection, connection.transaction():
             cursor = connection.cursor(binary=True)
-            await cursor.execute(SERVE, (tenant,))
+            await cursor.execute(_SERVE_BOUND, (tenant,))
             yield cursor
 
     async def ask(
@@ -224,7 +247,7 @@ class Database:
 
     async def _connect(self) -> Connection:
         """A new connection. Before the first one is used, what is there is checked."""
-        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=None)
+        connection = await Connection.connect(self._url, autocommit=True, prepare_threshold=None)
         if not self._is_checked:
             try:
                 check_version(await _version(connection))
