@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
@@ -31,6 +31,8 @@ from random import Random
 from typing import Any, Final
 
 import aiohttp
+import anyio
+import anyio.to_thread
 import psycopg
 from bench import _proxy, _scale_judge, chaos
 from bench._scale_judge import Verdict
@@ -65,6 +67,7 @@ ROUNDS: Final = 40
 BUCKET: Final = "blobs"
 KIND: Final = "session_memory:default"
 SETTINGS: Final = {**chaos.SETTINGS, "max_connections": "200"}
+FAULTS: Final[Sequence[S3Fault]] = ("slow-down", "internal-error", "cut-before", "cut-after")
 FAULTS: Final[Sequence[S3Fault]] = ("slow-down", "internal-error", "cut-before", "cut-after")
 # Out of a hundred.
 STORM: Final = {
@@ -186,6 +189,7 @@ def cluster(
             raise RuntimeError((home / "said.txt").read_text())
         server.execute("CREATE ROLE gateway LOGIN IN ROLE perdure_serving")
         _scale_judge.watch(server, url, claims=chaos.CLAIMS, breaks_fence=breaks_fence)
+        chaos.PROCESSES.set_forkserver_preload(["bench._proxy"])
         orders, end = chaos.PROCESSES.Pipe()
         proxy = chaos.PROCESSES.Process(target=_proxy.run, args=(proxy_port, server.port, end), daemon=True)
         proxy.start()
@@ -243,6 +247,7 @@ class Storm:
                 if time.monotonic() >= began + self.seconds * number / len(acts):
                     break
                 time.sleep(0.05)
+        self.s3.faults.clear()
         for crew in (self.cluster.gateways, self.cluster.workers):
             crew.wake(everyone=True)
         self.is_over = True
@@ -274,9 +279,7 @@ class Storm:
             case "answers of the database lost":
                 self.cluster.proxy.send(("lose", 4))
             case "faults of the object store":
-                self.s3.faults.extend(
-                    self.chance.choices(("slow-down", "internal-error", "cut-before", "cut-after"), k=4)
-                )
+                self.s3.faults = deque(self.chance.choices(FAULTS, k=3))
             case "restarts of the database":
                 server.stop()
                 server.resume()
@@ -372,29 +375,36 @@ class Load:
             return True
 
 
-async def wish(cluster: Cluster, storm: Storm, enqueues: int, wanted: dict[str, int]) -> int:
-    """Want the notes of each line of each session, as gateways do after answers; how often it was acknowledged.
+@dataclass(slots=True)
+class Wishes:
+    """The notes of each line of each session are wanted, as gateways want them after answers."""
 
-    `wanted` learns how far each piece was acknowledged.
-    """
-    store, done = PostgresStore(cluster.served_url, connections=4), 0
-    places: dict[tuple[str, str], int] = {}
-    while not storm.is_over or done < enqueues:
-        for tenant, session, lines in await asyncio.to_thread(sessions_in, cluster):
-            known = places.get((tenant, session), 0)
-            first = lines if storm.is_over and lines == known else known + 1  # said again, where more are to be said
-            for upto in range(max(1, first), lines + 1):
-                while True:
-                    try:
-                        await store.work.want(tenant, session, KIND, upto)
-                        break
-                    except JournalError:
-                        await asyncio.sleep(0.1)
-                done += 1
-                places[tenant, session] = wanted[f"{KIND} of {session}"] = upto
-        await asyncio.sleep(0.0 if storm.is_over else 5.0)
-    await store.close()
-    return done
+    cluster: Cluster
+    enqueues: int  # at least
+    done: int = 0  # that were acknowledged
+    upto: dict[str, int] = field(default_factory=dict)  # how far, of each piece of work
+
+    async def run(self, storm: Storm) -> None:
+        """Until the storm is over, and there were enough: then what is wanted already is said again."""
+        store = PostgresStore(self.cluster.served_url, connections=4)
+        while not storm.is_over or self.done < self.enqueues:
+            for tenant, session, lines in await asyncio.to_thread(sessions_in, self.cluster):
+                known = self.upto.get(f"{KIND} of {session}", 0)
+                first = lines if storm.is_over and lines == known else known + 1
+                for upto in range(max(1, first), lines + 1):
+                    await self._want(store, tenant, session, upto)
+            await asyncio.sleep(0.0 if storm.is_over else 5.0)
+        await store.close()
+
+    async def _want(self, store: PostgresStore, tenant: str, session: str, upto: int) -> None:
+        while True:
+            try:
+                await store.work.want(tenant, session, KIND, upto)
+                break
+            except JournalError:
+                await asyncio.sleep(0.1)
+        self.done += 1
+        self.upto[f"{KIND} of {session}"] = upto
 
 
 def sessions_in(cluster: Cluster) -> list[tuple[Any, ...]]:
@@ -468,7 +478,6 @@ async def run(
 ) -> Outcome:
     """A cluster, its load and a storm; and what stands in the database afterwards."""
     chance, model = Random(seed), RecordedModel()
-    wanted: dict[str, int] = {}
     async with AsyncExitStack() as stack:
         double = await stack.enter_async_context(RecordedServer(model, Random(seed)))
         s3 = await stack.enter_async_context(FakeS3(buckets={BUCKET: {}}))
@@ -477,21 +486,17 @@ async def run(
         await ready(made)
         storm = Storm(made, s3, Random(seed), kills, seconds)
         load = Load(made, model, scripts, Random(seed))
-        wishing = asyncio.create_task(wish(made, storm, enqueues, wanted))
-        raging = asyncio.create_task(asyncio.to_thread(storm.run))
-        saying = asyncio.create_task(load.run(storm))
-        try:
-            await raging
+        wishes = Wishes(made, enqueues)
+        async with anyio.create_task_group() as group:
+            group.start_soon(load.run, storm)
+            group.start_soon(wishes.run, storm)
+            await anyio.to_thread.run_sync(storm.run)
             await ready(made)
-            await saying
-            done = await wishing
-        finally:
-            storm.is_over = True
         queue = Chaos()
         await asyncio.to_thread(chaos.drain, made.url, server, queue, 180.0)
         verdict = await asyncio.to_thread(_scale_judge.judge, server, made.url, model, s3.buckets[BUCKET])
-        await asyncio.to_thread(chaos.judge, server, made.url, wanted, queue)
-    return Outcome(storm, load, queue, verdict, done, s3)
+        await asyncio.to_thread(chaos.judge, server, made.url, wishes.upto, queue)
+    return Outcome(storm, load, queue, verdict, wishes.done, s3)
 
 
 def report(came: Outcome, seed: int) -> Iterator[str]:
