@@ -166,9 +166,14 @@ def judge(server: PostgresServer, url: str, model: RecordedModel, bucket: Mappin
             _look_at_prefixes(talk, model.sent.get(talk.name, []), [journals[one] for one in talk.sessions], found)
     for asked, rule in model.refusals:
         name, _, number = asked.split() if asked else ("", "", "0")
-        attempt = model.talks[name].attempts[int(number)] if name else None
+        attempts = model.talks[name].attempts if name else []
+        attempt = attempts[int(number)] if attempts else None
+        # What a model thought in an answer to what passed through holds there alone.
+        is_after = any(one.mode.startswith("passed") for one in attempts[: int(number)])
         if attempt is not None and (not attempt.is_answered or attempt.mode.startswith("passed")):
             found.counts[f"refused of what passed through, and asked again: {rule}"] += 1
+        elif rule == "thinking_binding" and is_after:
+            found.counts["refused of what came behind that, and asked again without its thinking"] += 1
         else:
             found.wrong[RULES].append(f"{name or 'a worker'}: {attempt}: {rule}")
     _look_at_owners(server, url, found)

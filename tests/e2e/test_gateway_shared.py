@@ -339,6 +339,30 @@ async def test_what_somebody_else_has_is_sent_as_its_session_shows_it(tmp_path: 
 
 
 @in_loop
+async def test_what_a_gateway_knows_may_be_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCL-3, GW-7: what another one decided since is read before anything is sent that can't be recorded."""
+    store, settings = MemoryHomes(), Settings(window_tokens=20_000, durability="process")
+    async with (
+        fake(thinker(20_000)) as server,
+        serving(tmp_path, server, store=store, settings=settings) as one,
+        serving(tmp_path, server, store=store, settings=settings) as other,
+    ):
+        loop = Loop()
+        for number in range(16):
+            assert (await loop.step(other if number == 2 else one))[0] == 200
+        before = messages_of(server)[-1]
+
+        async def away(_: object) -> bool:
+            raise JournalError("the connection was lost")
+
+        monkeypatch.setattr("perdure.gateway.sessions.LateSyncJournal.hold", away)
+        status, headers = await loop.step(other)
+        assert (status, headers["x-perdure-mode"], headers["x-perdure-reason"]) == (200, "passed", "journal")
+        assert messages_of(server)[-1][: len(before)] == before
+        assert not server.upstream.statistics.violations
+
+
+@in_loop
 async def test_a_history_that_needs_its_session_is_to_be_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,9 +325,12 @@ class TurnMaker:
         incoming = await self.read(who, body)
         links = await self.links(who, incoming)
         has_tool = not is_sent or _THOUGHT.search(body) is not None
-        if (held := who.sessions.cached(links)) is not None or not is_sent:
+        held = who.sessions.cached(links)
+        if not is_sent:
             return await self._shadow_of(who, incoming, links, held, has_tool=has_tool)
-        async with who.sessions.read(links, who.route) as held:
+        async with who.sessions.read(links, who.route) as stored:
+            if stored is not None and (held is None or stored.head.count >= held.head.count):
+                held = stored  # another process went on from what is known here
             return await self._shadow_of(who, incoming, links, held, has_tool=has_tool)
 
     async def _shadow_of(
