@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import stat
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import anyio
 import pytest
 
 from perdure.adapters.journal import FileBlobs
+from perdure.adapters.journal.blobs import packed, unpacked
 from perdure.adapters.journal.in_memory import MemoryBlobs
 from perdure.errors import JournalError
 from perdure.ports.session import Blobs
@@ -78,6 +80,20 @@ def test_files_are_private_small_and_written_once(tmp_path: Path) -> None:
     put(blobs, CONTENTS[2])
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert sorted(p.name for p in (tmp_path / "blobs").iterdir()) == sorted([text, noise])
+
+
+def test_few_bytes_never_become_more_than_is_allowed(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RCL-2: who can write to a store can't fill the memory of who reads it; a larger content isn't packed."""
+    bomb = packed(bytes(5_000_000))
+    assert len(bomb) < 10_000
+    monkeypatch.setattr("perdure.adapters.journal.blobs._MOST_PACKED", 1_000_000)
+    tracemalloc.start()
+    assert unpacked(bomb) is None
+    assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
+    for size in (1_000_000, 1_000_001):
+        (blob,) = put(blobs, bytes(size))
+        assert anyio.run(blobs.get, blob) == bytes(size)
 
 
 def test_a_damaged_blob_is_an_error(tmp_path: Path) -> None:

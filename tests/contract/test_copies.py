@@ -404,6 +404,26 @@ def test_what_only_files_can_keep_is_said(places: Places) -> None:
     run(places, body)
 
 
+def test_a_tenant_whose_name_files_can_not_have_stops_no_other(places: Places) -> None:
+    """SCL-1, SEC-7: nothing is written outside of the target; what stays behind is said."""
+
+    async def body() -> None:
+        source, target = places.postgres(), places.files()
+        bad = f"../../{places.tenant}"
+        for tenant in (bad, places.tenant):
+            made = await begun(source.home(tenant), "s1", (said("m1"),))
+            await made.journal.close()
+        sums = CopySums()
+        work = StoreCopy(source, target, sums, on_session=lambda _: None, on_progress=lambda *_: None)
+        await work.run((bad, places.tenant))
+        assert dict(sums.outcomes) == {"copied": 1} and not sums.is_whole
+        assert len(sums.wrong) == 1 and bad in sums.wrong[0] and "not the name of a tenant" in sums.wrong[0]
+        assert list(await target.tenants()) == [places.tenant]
+        assert [path.name for path in places.folder.iterdir()] == ["one"]
+
+    run(places, body)
+
+
 def test_the_newer_document_counts(places: Places) -> None:
     """SCL-1: what was written in the target since then isn't overwritten by the next run."""
 

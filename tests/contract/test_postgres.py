@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -406,6 +407,49 @@ def test_a_damaged_header_is_made_from_the_session_s_row(postgres: str, postgres
         await opened.journal.close()
         [listed] = await home.sessions()
         assert "header is damaged" in (listed.problem or "")
+
+    with_homes(postgres, body)
+
+
+@pytest.mark.parametrize("about", [b"", b"no JSON", b"[1]", b'{"title": 5}', b'{"tags": 7}', b'{"tags": [null]}'])
+def test_what_is_wrong_with_a_session_s_listing_hides_no_other(
+    postgres: str, postgres_server: PostgresServer, about: bytes
+) -> None:
+    """ENG-3: it is listed with its problem, goes on, and is right again once there is something to list."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        for session in ("s1", "s2"):
+            made = await begun(home, session, Titled(title="before"))
+            await made.journal.close()
+        edit = "UPDATE perdure.sessions SET about = %s WHERE number = (SELECT max(number) FROM perdure.sessions)"
+        postgres_server.execute(edit, (about,), url=as_superuser(postgres))
+        listed = {one.id: one for one in await home.sessions()}
+        assert (listed["s1"].title, listed["s1"].problem) == ("before", None)
+        assert listed["s2"].title is None and "damaged" in (listed["s2"].problem or "")
+        opened = await home.open("s2")
+        await opened.journal.append((Titled(title="after"),))
+        await opened.journal.close()
+        assert {one.id: (one.title, one.problem) for one in await home.sessions()}["s2"] == ("after", None)
+
+    with_homes(postgres, body)
+
+
+def test_what_a_newer_program_lists_is_passed_over_and_stays(postgres: str, postgres_server: PostgresServer) -> None:
+    """SCL-3: while gateways are brought to a new version one by one."""
+
+    async def body(home: PostgresHome, _: PostgresHome) -> None:
+        made = await begun(home, "s1", Titled(title="before"))
+        await made.journal.close()
+        newest = "WHERE number = (SELECT max(number) FROM perdure.sessions)"
+        edit = f"UPDATE perdure.sessions SET about = %s {newest}"
+        postgres_server.execute(edit, (b'{"title": "before", "later": [1]}',), url=as_superuser(postgres))
+        [listed] = await home.sessions()
+        assert (listed.title, listed.problem) == ("before", None)
+        opened = await home.open("s1")
+        await opened.journal.append((Titled(title="after"),))
+        await opened.journal.close()
+        [(about,)] = postgres_server.execute(f"SELECT about FROM perdure.sessions {newest}", url=as_superuser(postgres))
+        assert json.loads(about) == {"title": "after", "later": [1]}
 
     with_homes(postgres, body)
 
@@ -847,6 +891,24 @@ def test_a_url_that_leads_nowhere_is_said_in_a_line(url: str) -> None:
     with pytest.raises(JournalError) as caught:
         anyio.run(main)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h/db?password=very%zzsecret",
+        "postgresql://h/db?password=very=secret",
+        "postgresql://h/db?sslpassword=very-secret%",
+        "postgresql://me:very%zzsecret@h/db",
+        "postgresql://me:very/secret@h/db",
+        "postgresql://h/db?password=very-secret&nothing=1",
+    ],
+)
+def test_a_password_of_a_url_that_is_none_is_never_shown(url: str) -> None:
+    """SEC-5, CLI-5: what is wrong there isn't quoted."""
+    with pytest.raises(JournalError, match="not the URL of a PostgreSQL database") as caught:
+        PostgresStore(url)
+    assert "secret" not in str(caught.value) and "very" not in str(caught.value)
 
 
 def test_a_password_is_never_shown() -> None:

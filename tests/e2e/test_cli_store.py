@@ -144,6 +144,27 @@ def test_a_name_that_means_nothing_or_several_is_one_line(place: Place) -> None:
     assert behind.returncode == 2 and "behind show" in behind.stderr
 
 
+def test_a_tenant_s_name_commands_no_terminal(place: Place) -> None:
+    """CLI-5: wherever a program's tenants are named, what a terminal would obey is shown as something else."""
+    if "://" not in place.url:
+        pytest.skip("a folder can't have this name everywhere")
+    tenant = f"{place.tenant}\x1b]0;gone\x07\u202e"
+    place.begin("session-1", "x", tenant=tenant)
+    for words in (
+        ("sessions",),
+        ("sessions", "--tenant", tenant),
+        ("sessions", "--tenant", "stranger"),
+        ("doctor",),
+        ("store", "delete-tenant", place.url, tenant),
+        ("store", "delete-tenant", place.url, tenant, "--yes"),
+    ):
+        there = () if words[0] == "store" else ("--store", place.url)
+        done = place.run(*words, *there, flags=False)
+        said = done.stdout + done.stderr
+        assert not {"\x1b", "\x07", "\u202e"} & set(said), words
+    assert done.returncode == 0
+
+
 def test_the_environment_names_the_store_and_the_tenant(place: Place) -> None:
     """CLI-6, SCL-1: so do the variables, which an empty option overrules."""
     place.begin("session-one", "hello")

@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from perdure.cli.arguments import GlobalOptions, examples
-from perdure.cli.output import EXIT_BUSY, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, out
+from perdure.cli.output import EXIT_BUSY, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, clean, out
 from perdure.cli.words import shown_error
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
 
@@ -229,7 +229,7 @@ def _told(error: BaseException) -> tuple[int, str]:
 
 
 def _say(line: str) -> None:
-    line = f"perdure: {' '.join(line.split())}"
+    line = f"perdure: {clean(' '.join(line.split()))}"
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
             columns = os.get_terminal_size(sys.stderr.fileno()).columns

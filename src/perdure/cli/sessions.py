@@ -210,8 +210,8 @@ async def _in_database(
             behind, seen = page[-1], seen + len(page)
         if not found and not kept.tenant and (tenants := sorted(await store.tenants())):
             more = f" and {len(tenants) - _TENANTS_SHOWN:,} more" if len(tenants) > _TENANTS_SHOWN else ""
-            hint = f"; it has tenants: {', '.join(tenants[:_TENANTS_SHOWN])}{more}; --tenant lists those of one"
-        where = f"{store.name}, of {kept.tenant}" if kept.tenant else store.name
+            hint = f"; it has tenants: {clean(', '.join(tenants[:_TENANTS_SHOWN]))}{more}; --tenant lists those of one"
+        where = f"{store.name}, of {clean(kept.tenant)}" if kept.tenant else store.name
         has_others = bool(found) or bool(await kept_in.sessions(limit=1))
     shown = found[:most]
     return SessionListing(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.arguments import Json, examples, family
-from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, note, out, out_json, plural, size
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, clean, note, out, out_json, plural, size
 from perdure.errors import BadSetting, JournalError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def delete_tenant(
     if json:
         out_json({"deleted": tenant, "rows": counts["rows"], "objects": counts["objects"]})
     else:
-        out(f"deleted all that {tenant} kept")
+        out(f"deleted all that {clean(tenant)} kept")
     if not json and is_shared(database):
         out(f"{counts['rows']:,} rows, {counts['objects']:,} objects in a bucket")
         out("the files of the database still hold its bytes until `perdure store vacuum` is run as the owner")
@@ -281,5 +281,5 @@ def work(
 def _ask(tenant: str) -> None:
     if not sys.stdin.isatty():
         raise BadSetting(f"{tenant}: a deleted tenant can't be brought back; --yes deletes without asking")
-    if not typer.confirm(f"Delete all that {tenant} keeps, for good?"):
+    if not typer.confirm(f"Delete all that {clean(tenant)} keeps, for good?"):
         raise typer.Exit(EXIT_OK)

@@ -111,7 +111,11 @@ class StoreCopy:
             JournalError: One of the stores can't be used any more.
         """
         for tenant in tenants:
-            source, target = contents_of(self._source.home(tenant)), contents_of(self._target.home(tenant))
+            try:
+                source, target = contents_of(self._source.home(tenant)), contents_of(self._target.home(tenant))
+            except JournalError as e:  # a name that isn't one there
+                self.sums.wrong.append(str(e))
+                continue
             try:
                 await self._copy_beside(tenant, source, target)
                 await self._copy_sessions(tenant, source, target)

@@ -29,6 +29,7 @@ from perdure.transcript.records import Edit, Noted, Record
 
 _PACKED, _PLAIN = b"z", b"="
 _LEVEL = 6
+_MOST_PACKED = 256 * 1024 * 1024  # of a content that is packed: no few bytes of a store become more than that in memory
 _READ_BYTES = 1024 * 1024
 HASH_NAME = re.compile(r"[0-9a-f]{64}")  # of a file that is called by the SHA-256 of its contents
 
@@ -190,7 +191,7 @@ class FileBlobs:
 
 def packed(content: bytes) -> bytes:
     """How a content stands in its file."""
-    packed = zlib.compress(content, _LEVEL)
+    packed = zlib.compress(content, _LEVEL) if len(content) <= _MOST_PACKED else content
     return _PACKED + packed if len(packed) < len(content) else _PLAIN + content
 
 
@@ -201,10 +202,12 @@ def unpacked(stored: bytes) -> bytes | None:
         return body
     if marker != _PACKED:
         return None
+    unpacking = zlib.decompressobj()
     try:
-        return zlib.decompress(body)
+        content = unpacking.decompress(body, _MOST_PACKED + 1)
     except zlib.error:
         return None
+    return content if unpacking.eof and len(content) <= _MOST_PACKED else None
 
 
 _IMPORTED = "blob"  # the member of a note that names a blob

@@ -24,7 +24,8 @@ def place_of(url: str) -> str:
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError) as e:
-        said = "" if ":" in user else f": {str(e).strip().splitlines()[0].rstrip('.')}"
+        is_secret = ":" in user or "password" in url
+        said = "" if is_secret else f": {str(e).strip().splitlines()[0].rstrip('.')}"
         raise JournalError(f"not the URL of a PostgreSQL database{said or f': {_ENCODE}'}") from None
     host, port, name = (str(parts.get(part) or "") for part in ("host", "port", "dbname"))
     if not _PORTS.fullmatch(port) or "@" in name + host:  # a password with a slash is cut in two

@@ -421,14 +421,25 @@ class PostgresJournal(GroupedAppends):
         )
 
 
-_LISTED: Final = ("title", "tags", "branch", "last_prompt", "client", "folder")
+class ListedFacts(msgspec.Struct, omit_defaults=True):
+    """What listings say of a session, as JSON stands in its row. What a newer program adds is passed over."""
+
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+    branch: str | None = None
+    last_prompt: str | None = None
+    client: str | None = None
+    folder: str | None = None
 
 
 def listed_about(before: bytes, lines: Sequence[JournalRow]) -> bytes:
     """What listings say of a session once it has these lines, as JSON."""
-    found = _facts(lines)
-    said = {name: value for name in _LISTED if (value := getattr(found, name)) is not None}
-    return msgspec.json.encode({**msgspec.json.decode(before), **said}) if said else before
+    found, known = _facts(lines), dict[str, Any]()
+    said = {name: value for name in ListedFacts.__struct_fields__ if (value := getattr(found, name)) is not None}
+    with suppress(msgspec.MsgspecError):  # else it is damaged, and these are all that is known
+        msgspec.json.decode(before, type=ListedFacts)
+        known = msgspec.json.decode(before, type=dict[str, Any])
+    return msgspec.json.encode({**known, **said}) if said else before
 
 
 def append_values(

@@ -32,6 +32,7 @@ from perdure.adapters.postgres.deletion import delete_tenant
 from perdure.adapters.postgres.journal import (
     LET_GO,
     JournalRow,
+    ListedFacts,
     PostgresJournal,
     SessionHead,
     append_values,
@@ -618,7 +619,11 @@ def _batches(lines: Sequence[JournalRow]) -> list[list[JournalRow]]:
 def _info(row: tuple[Any, ...], place: str) -> SessionInfo:
     session, header_line, project, created, modified, size, messages, about = row
     _, problem = _header(bytes(header_line), session, project, created)
-    said = msgspec.json.decode(bytes(about))
+    try:
+        listed = msgspec.json.decode(bytes(about), type=ListedFacts)
+    except msgspec.MsgspecError:
+        listed = ListedFacts()
+        problem = problem or "its title and what else a listing says of it are damaged"
     return SessionInfo(
         id=session,
         place=place,
@@ -627,7 +632,6 @@ def _info(row: tuple[Any, ...], place: str) -> SessionInfo:
         bytes=size,
         created=created,
         messages=messages,
-        tags=tuple(said.pop("tags", ())),
         problem=problem or None,
-        **said,
+        **msgspec.structs.asdict(listed),
     )
