@@ -101,6 +101,26 @@ async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path, o
 
 
 @in_loop
+async def test_a_session_is_named_by_whichever_gateway_answered_first(
+    tmp_path: Path, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-9, SCL-3: also where that one is killed, or another one has the session, as soon as the client has its answer."""
+    store = open_store()
+    async with fake(upstream("one", "two")) as server, two(tmp_path, server, open_store(), open_store()) as (one, other):
+
+        async def killed(_: object) -> None:
+            """Nothing comes after the answer."""
+
+        monkeypatch.setattr(one.gateway.active.turns, "after", killed)
+        talk = Talk()
+        await talk.say(one, "Mend the parser")
+        await talk.say(other, "And its test")
+        (info,) = await home_of(other).sessions()
+        assert info.title == "Mend the parser" and str(info.client).startswith("Anthropic's SDK")
+    await store.close()
+
+
+@in_loop
 async def test_a_session_is_nobody_elses_while_a_request_is_under_way(tmp_path: Path) -> None:
     """SCL-3: however long its model takes; the other gateway passes what it is asked through as it came."""
     now, store = [1_000.0], MemoryHomes(clock=lambda: now[0], lease_seconds=3.0)

@@ -13,7 +13,7 @@ from perdure.transcript.messages import Message
 from perdure.transcript.records import Titled
 from perdure.transcript.texts import first_words, texts_of
 
-NAMED_BY = 3  # answers; who has said nothing by then won't be known by it
+_NAMED_BY = 3  # answers; what isn't known of a conversation by then stays unknown, unless nothing is known of it
 _FIRST = 6  # messages in which a person's first words are looked for
 # Everything that repeats is bounded: a text that begins like one of these again and again is still read in no time.
 _FOLDER = re.compile(
@@ -44,8 +44,13 @@ _CLIENTS = {
 
 
 def titled(view: ContextView, client: str) -> Titled | None:
-    """What a conversation is known by, as far as it wasn't before; None when there is nothing more."""
+    """What a conversation is known by, as far as it wasn't before its next answer; None when there is nothing more.
+
+    A client that comes with a long history is named as well, whatever answers it had elsewhere.
+    """
     known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
+    if view.state.responses >= _NAMED_BY and (known.title or known.client):
+        return None
     title = first_words(said) if known.title is None else None
     folder = folder_of(view.front.system if view.front else (), said) if known.folder is None else None
     name = client_name(client) or None if known.client is None else None

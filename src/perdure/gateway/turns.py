@@ -63,7 +63,7 @@ from perdure.gateway.sessions import (
     TracesFrom,
     is_plain,
 )
-from perdure.gateway.titles import NAMED_BY, titled
+from perdure.gateway.titles import titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.history import (
     ASKED,
@@ -473,7 +473,10 @@ class TurnMaker:
                 if before and before[0].message.origin == "reminder":
                     asked = replace(asked, message=before[0].message.id)  # it stays when the client asks again
                 cursors = (place.cursor(CLIENT) for place in places)
-                await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors))
+                # With the answer, since the next request may already be at another gateway.
+                name = titled(held.session.view, client_of(turn.who.headers))
+                named = () if name is None else (name,)
+                await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors, *named))
                 held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
                 turn.who.sessions.moved(held, places[-1])
                 links_of = [(place.count, place.link) for place in places]
@@ -486,13 +489,9 @@ class TurnMaker:
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
-        """Once the client has its answer: name the session for people, read along for the ledger, and start what keeps
-        notes (GW-9, TURN-12)."""
+        """Once the client has its answer: read along for the ledger, and start what keeps notes (TURN-12)."""
         held = turn.held
         async with held.lock:
-            view = held.session.view
-            if view.state.responses <= NAMED_BY and (known := titled(view, client_of(turn.who.headers))) is not None:
-                await held.session.record(known)
             await rest_aside(held.session)
             await turn.who.sessions.keep(held)
 

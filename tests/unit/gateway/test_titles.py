@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from perdure.context.view import project
@@ -79,6 +80,20 @@ def test_no_text_takes_long_to_look_through(said: str) -> None:
     began = time.process_time()
     known(said, said, system=said)
     assert time.process_time() - began < 0.5
+
+
+def test_a_client_that_joins_with_a_long_history_is_known_as_well() -> None:
+    """GW-9: by its first words, though it had many answers elsewhere; who is known isn't looked at again and again."""
+    records: list[Record] = [Front(model="m")]
+    for n in range(8):
+        records.append(Message.of("user", f"question {n}", id=MessageId(f"u{n}")))
+        answer = Message.of("assistant", f"answer {n}", id=MessageId(f"a{n}"))
+        records.append(msgspec.structs.replace(answer, origin="model"))
+    joined = project(records)
+    assert joined.state.responses == 8
+    told = titled(joined, "claude-cli/2.1.197")
+    assert told == Titled(title="question 0", client="Claude Code 2.1.197")
+    assert titled(project([*records, Titled(client="X")]), "claude-cli/2.1.197") is None
 
 
 def test_what_is_known_stays() -> None:
