@@ -225,6 +225,7 @@ def test_what_came_since_is_added(places: Places) -> None:
         await made.journal.close()
         sums, told = await places.copy(source, target, is_dry=True)
         assert dict(sums.outcomes) == {"continued": 1} and (await kept(to)) != await kept(of)
+        assert (sums.lines, sums.blobs) == (1, 1)  # that there are to copy
         sums, told = await places.copy(source, target)
         assert dict(sums.outcomes) == {"continued": 1} and (sums.lines, sums.blobs) == (1, 1) and not told[0].said
         assert await kept(to) == await kept(of)

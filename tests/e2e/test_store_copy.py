@@ -50,7 +50,7 @@ def test_a_store_moves_with_its_tenants(tmp_path: Path, postgres: str) -> None:
     asyncio.run(filled(files, "", "alice", "bob"))
     (tmp_path / "files" / "config.toml").write_text("")
     done = copy(tmp_path, files, postgres, "--dry-run")
-    assert done.returncode == 0 and "sessions: 6 copied" in done.stdout and "to copy" in done.stdout
+    assert done.returncode == 0 and "sessions: 6 to copy\n" in done.stdout and "6 blobs to copy" in done.stdout
     assert "only in files, and not copied: config.toml (1)" in done.stdout and not done.stderr
     done = copy(tmp_path, files, postgres, "--tenant", "alice")
     assert done.returncode == 0 and "sessions: 2 copied" in done.stdout and "2 blobs copied and verified" in done.stdout

@@ -222,7 +222,8 @@ def _show_copied(sums: CopySums, seconds: float, *, is_dry: bool, is_json: bool)
         return
     for said in (*sums.wrong, *sums.notes):
         note(said)
-    of_sessions = ", ".join(f"{number:,} {what}" for what, number in outcomes.items()) or "none"
+    words = {"copied": "to copy", "continued": "to continue"} if is_dry else {}
+    of_sessions = ", ".join(f"{number:,} {words.get(what, what)}" for what, number in outcomes.items()) or "none"
     damaged = f" ({sums.damaged:,} damaged)" if sums.damaged else ""
     out(f"sessions: {of_sessions}{damaged}")
     done = "to copy" if is_dry else f"copied and verified in {seconds:.0f} s"

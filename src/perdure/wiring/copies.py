@@ -309,8 +309,13 @@ class _OneSession:
                     new = new[0 if kept else 1 :]
                 if new:
                     await writing.append(new)
-            if writing is None and not self._is_dry and self._verifies and await self._lacks_blobs(of):
-                writing = await stack.enter_async_context(self._writing(header, kept))
+            if writing is None and (self._verifies or (self._is_dry and lines)):
+                there = (await self._target.session(self._session)).blobs if self._is_there else None
+                missing = await self._missing_blobs(of, there)
+                if self._is_dry:
+                    blobs = len(missing)
+                elif missing:
+                    writing = await stack.enter_async_context(self._writing(header, kept))
             if writing is not None:
                 blobs = await self._write_beside(of, writing)
                 back = hashlib.sha256()
@@ -331,11 +336,7 @@ class _OneSession:
 
     async def _write_beside(self, of: SessionContents, writing: SessionWriting) -> int:
         """Its blobs and notes, which are read after the lines: what these name is there."""
-        blobs = await of.blobs.ids()
-        there = frozenset(await writing.blobs.ids() if blobs and self._is_there else ())
-        if self._verifies:
-            there -= {blob for blob in there if not await _is_whole(writing.blobs, blob)}
-        missing = [blob for blob in blobs if blob not in there]
+        missing = await self._missing_blobs(of, writing.blobs if self._is_there else None)
         wrong = await _copy_blobs(missing, of.blobs, writing.blobs)
         self.said += wrong
         self.is_damaged = self.is_damaged or bool(wrong)
@@ -347,10 +348,14 @@ class _OneSession:
                 raise JournalError("its notes read back otherwise than they were written, so nothing of it is kept")
         return len(missing) - len(wrong)
 
-    async def _lacks_blobs(self, of: SessionContents) -> bool:
-        """Whether the target's session has no sound copy of a blob."""
-        blobs = (await self._target.session(self._session)).blobs
-        return any([not await _is_whole(blobs, blob) for blob in await of.blobs.ids()])
+    async def _missing_blobs(self, of: SessionContents, there: HomeBlobs | None) -> list[BlobId]:
+        """The blobs that the target's session lacks, or has no sound copy of, where that is looked at."""
+        blobs = await of.blobs.ids()
+        known = await there.ids() if blobs and there is not None else ()
+        if there is not None and self._verifies:
+            known = [blob for blob in known if await _is_whole(there, blob)]
+        sound = frozenset(known)
+        return [blob for blob in blobs if blob not in sound]
 
     # --- lines
 
