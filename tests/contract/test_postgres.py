@@ -14,9 +14,11 @@ from typing import Any
 
 import anyio
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from tests.contract.test_homes import begun, boundary, names, new_name, said
 
 from perdure.adapters.postgres import database, deletion, schema
+from perdure.adapters.postgres.address import place_of
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.errors import FileRefused, JournalError, JournalLost, NewerFormat
@@ -869,16 +871,37 @@ def test_another_schema_is_refused_in_a_line(empty: str, postgres_server: Postgr
     async def use() -> None:
         await PostgresStore(empty).tenants()
 
-    assert "schema version 0 and not" in said_by(use) and "perdure store migrate" in said_by(use)
+    where = f"{place_of(empty)}: the database has schema version"
+    assert said_by(use).startswith(f"{where} 0 and not") and "perdure store migrate" in said_by(use)
+
+    async def vacuumed() -> None:
+        await deletion.vacuum(empty)
+
+    assert said_by(vacuumed) == f"{place_of(empty)} can't be vacuumed: there are no tables of Perdure in it"
     anyio.run(schema.migrate, empty)
     postgres_server.execute("INSERT INTO perdure.migrations (version) VALUES (99)", url=empty)
 
     async def migrate() -> None:
         await schema.migrate(empty)
 
-    assert "newer than this Perdure knows" in said_by(use) and "newer" in said_by(migrate)
+    assert "newer than this Perdure knows" in said_by(use) and said_by(migrate).startswith(f"{where} 99, newer")
     with pytest.raises(NewerFormat):
         anyio.run(migrate)
+
+
+def test_who_isnt_a_member_is_told_what_to_grant(empty: str, postgres_server: PostgresServer) -> None:
+    """SCL-6, CLI-5: a user whom nobody granted the role that serves can't even see the schema's version."""
+    anyio.run(schema.migrate, empty)
+    postgres_server.execute("CREATE ROLE stranger LOGIN")
+
+    async def use() -> None:
+        await PostgresStore(postgres_server.url_of(str(conninfo_to_dict(empty)["dbname"]), "stranger")).tenants()
+
+    try:
+        with pytest.raises(JournalError, match=r"permission denied .*: GRANT perdure_serving TO the user of the URL$"):
+            anyio.run(use)
+    finally:
+        postgres_server.execute("DROP ROLE stranger")
 
 
 @pytest.mark.parametrize("url", ["nonsense", "postgresql://127.0.0.1:1/x", "postgresql://[::1/x"])

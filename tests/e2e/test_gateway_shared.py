@@ -104,9 +104,12 @@ async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path, o
 async def test_a_session_is_named_by_whichever_gateway_answered_first(
     tmp_path: Path, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GW-9, SCL-3: also where that one is killed, or another one has the session, as soon as the client has its answer."""
+    """GW-9, SCL-3: also where that one is killed, or loses the session, as soon as its client is answered."""
     store = open_store()
-    async with fake(upstream("one", "two")) as server, two(tmp_path, server, open_store(), open_store()) as (one, other):
+    async with (
+        fake(upstream("one", "two")) as server,
+        two(tmp_path, server, open_store(), open_store()) as (one, other),
+    ):
 
         async def killed(_: object) -> None:
             """Nothing comes after the answer."""

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any, Literal
 
 from perdure.errors import BadSetting
@@ -75,6 +76,7 @@ def is_fancy() -> bool:
 
 
 _BAR = 20
+_WIDEST = 100
 
 
 class Progress:
@@ -88,12 +90,12 @@ class Progress:
     def __call__(self, done: int, of: int, name: str) -> None:
         if self._is_shown and of > 1:
             bar = ("#" * round(_BAR * min(done, of) / of)).ljust(_BAR, ".")
-            self._write(f"[{bar}] {self._shown(done)}/{self._shown(of)} {name}"[:100])
+            self._write(f"[{bar}] {self._shown(done)}/{self._shown(of)} {name}")
 
     def tell(self, text: str) -> None:
         """Say how far it is where nobody knows how much there is."""
         if self._is_shown:
-            self._write(text[:100])
+            self._write(text)
 
     def clear(self) -> None:
         """Take the line away, so that output can follow."""
@@ -103,7 +105,8 @@ class Progress:
             sys.stderr.flush()
 
     def _write(self, text: str) -> None:
-        sys.stderr.write("\r" + clean(text).ljust(self._width))
+        text = clean(text)[: min(_WIDEST, get_terminal_size().columns - 1)]  # a line that wraps isn't written over
+        sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
         self._width = len(text)
 

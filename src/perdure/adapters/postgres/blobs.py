@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
+from perdure.adapters.postgres.address import place_of
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.schema import SERVING, one_line_of
 from perdure.errors import BadSetting, JournalError, JournalLost
@@ -302,7 +303,7 @@ async def choose_bucket(url: str, address: str) -> str:
                 await db.execute(f"REVOKE INSERT, UPDATE ON perdure.blobs FROM {SERVING}".encode())
             return bucket.address
     except psycopg.Error as e:
-        raise JournalError(f"the place of blobs can't be written down: {one_line_of(e)}") from e
+        raise JournalError(f"{place_of(url)}: the place of blobs can't be written down: {one_line_of(e)}") from e
 
 
 _NOT_MOVED: Final = (

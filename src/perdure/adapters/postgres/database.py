@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
 import time
@@ -73,6 +74,9 @@ _WAY: Final[Mapping[str, Any]] = {
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
 }
+
+# What a user is told who isn't a member of it: of the schema with the first statement, of the role with any other.
+_IS_NO_MEMBER: Final = re.compile(rf"\b(?:{SERVING}|schema perdure)\b")
 
 _JOINED: ContextVar[tuple[Database, Connection] | None] = ContextVar("joined", default=None)  # see `Database.together`
 
@@ -142,7 +146,7 @@ class Database:
             what = one_line_of(e)
             if e.sqlstate == GOING or isinstance(e, psycopg.errors.ForeignKeyViolation):
                 self._tenants.clear()  # by all likelihood, the tenant was deleted
-            if isinstance(e, psycopg.errors.InsufficientPrivilege) and SERVING in what:
+            if isinstance(e, psycopg.errors.InsufficientPrivilege) and _IS_NO_MEMBER.search(what):
                 what += f": GRANT {SERVING} TO the user of the URL"
             raise (JournalLost if e.sqlstate == GOING else JournalError)(f"{self.place}: {what}") from e
         finally:
@@ -250,7 +254,7 @@ class Database:
         connection = await Connection.connect(self._url, autocommit=True, prepare_threshold=None)
         if not self._is_checked:
             try:
-                check_version(await _version(connection))
+                check_version(self.place, await _version(connection))
             except BaseException:
                 await connection.close()
                 raise

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from perdure.adapters.postgres.address import place_of
 from perdure.adapters.postgres.database import Database, Values
 from perdure.adapters.postgres.schema import one_line_of
 from perdure.errors import JournalError
@@ -167,7 +168,9 @@ async def vacuum(url: str, on_table: Callable[[int, int, str], None] | None = No
                     raise JournalError(f"{table}: {left[0]}")
             return Vacuumed(len(tables), await _write_log_over(db))
     except psycopg.Error as e:
-        raise JournalError(f"the database can't be vacuumed: {one_line_of(e)}") from e
+        is_bare = isinstance(e, psycopg.errors.UndefinedTable)
+        what = "there are no tables of Perdure in it" if is_bare else one_line_of(e)
+        raise JournalError(f"{place_of(url)} can't be vacuumed: {what}") from e
 
 
 _HELD: Final = re.compile(r"(\d+) [^\n]+")  # "N dead row versions cannot be removed yet", in any language

@@ -422,21 +422,21 @@ async def migrate(url: str) -> int:
     done, place = 0, place_of(url)
     try:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as db:
-            while await _step(db):
+            while await _step(db, place):
                 done += 1
     except psycopg.Error as e:
         raise JournalError(f"{place} can't be migrated: {one_line_of(e)}") from e
     return done
 
 
-async def _step(db: psycopg.AsyncConnection) -> bool:
+async def _step(db: psycopg.AsyncConnection, place: str) -> bool:
     """The next migration, if there is one."""
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         await db.execute(_BASE)
         found = await (await db.execute("SELECT coalesce(max(version), 0) FROM perdure.migrations")).fetchone()
         version = found[0] if found else 0
-        check_version(version, is_newest=False)
+        check_version(place, version, is_newest=False)
         if version == len(MIGRATIONS):
             return False
         await db.execute(MIGRATIONS[version].encode())
@@ -469,18 +469,18 @@ END $$;
 """
 
 
-def check_version(version: int, *, is_newest: bool = True) -> None:
-    """Raise where a database isn't of this schema: `NewerFormat` for a newer one, and `JournalError` for an older one
-    that has to be brought to it first.
+def check_version(place: str, version: int, *, is_newest: bool = True) -> None:
+    """Raise where the database there isn't of this schema: `NewerFormat` for a newer one, and `JournalError` for an
+    older one that has to be brought to it first.
     """
     if version > len(MIGRATIONS):
         raise NewerFormat(
-            f"the database has schema version {version}, newer than this Perdure knows ({len(MIGRATIONS)}): "
+            f"{place}: the database has schema version {version}, newer than this Perdure knows ({len(MIGRATIONS)}): "
             "upgrade Perdure"
         )
     if is_newest and version < len(MIGRATIONS):
         raise JournalError(
-            f"the database has schema version {version} and not {len(MIGRATIONS)}: "
+            f"{place}: the database has schema version {version} and not {len(MIGRATIONS)}: "
             "run `perdure store migrate` as its owner"
         )
 
