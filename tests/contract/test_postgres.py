@@ -325,6 +325,10 @@ def test_a_database_that_stands_still_is_given_up(own_server: PostgresServer, mo
                 with pytest.raises((JournalError, FileRefused)) as caught:
                     await ask()
                 assert str(own_server.port) in str(caught.value) and "\n" not in str(caught.value)
+            for patience in (10.0, 1.0):  # one looks whether it is back, and nobody else waits for that
+                with anyio.fail_after(patience), pytest.raises(JournalError, match="a moment ago"):
+                    await home.load("s1")
+        await anyio.sleep(database.AWAY_SECONDS)
         assert [one.name for one in (await memories.listing()).files] == ["a.md"]
         assert (await made.journal.append((said("b"),))).seq == 2
         assert names(await home.load("s1")) == ["a", "b"]

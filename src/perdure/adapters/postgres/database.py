@@ -58,6 +58,7 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)  # of a connection that was
 _TENANT_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0  # seconds that a connection is waited for
 SILENT_SECONDS: Final = 40.0  # until a server is given up that doesn't answer; it ends statements itself after 30
+AWAY_SECONDS: Final = 2.0  # after a connection that wasn't answered in time, others aren't tried for so long
 
 SERVE: Final = b"SELECT perdure.serve(%s)"
 # Whoever is paused within a transaction keeps its rows locked no longer than that (SCL-3).
@@ -95,6 +96,7 @@ class Database:
         self._busy = self._waiting = 0
         self.took: Callable[[float], None] | None = None  # is told of each use of a connection how long it took
         self._is_checked = self._is_closed = False
+        self._away_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None  # whose connections these are
         self._tenants: dict[str, tuple[int, float]] = {}  # their numbers, and until when those are taken for right
 
@@ -251,7 +253,13 @@ class Database:
 
     async def _connect(self) -> Connection:
         """A new connection. Before the first one is used, what is there is checked."""
-        connection = await Connection.connect(self._url, autocommit=True, prepare_threshold=None)
+        if time.monotonic() < self._away_until:  # else a request that asks many things waits for each
+            raise psycopg.errors.ConnectionTimeout("the server didn't answer a moment ago")
+        try:
+            connection = await Connection.connect(self._url, autocommit=True, prepare_threshold=None)
+        except psycopg.errors.ConnectionTimeout:
+            self._away_until = time.monotonic() + AWAY_SECONDS
+            raise
         if not self._is_checked:
             try:
                 check_version(self.place, await _version(connection))
