@@ -7,11 +7,15 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from tests.gateways import KEY, Running, StoresOfTest, fake, in_loop, kept_by, serving, store_of, upstream
 
+from perdure.errors import JournalError
 from perdure.events import CompactionDone
+from perdure.gateway.config import GatewayConfig
+from perdure.gateway.gateway import Gateway
 from perdure.ports.session import PlacedRecord
 from perdure.transcript.records import Front
 
@@ -105,6 +109,34 @@ async def test_a_long_first_history_comes_in_whole_and_is_found_again(tmp_path: 
         assert server.upstream.statistics.refused == 0 and not server.upstream.statistics.violations
     begins = [line[0].offset for line in await lines_of(tmp_path)]
     assert max(end - begin for begin, end in pairwise(begins)) < 700_000 < begins[-1]
+
+
+@in_loop
+async def test_what_is_too_old_goes_also_where_the_store_was_away(
+    tmp_path: Path, kept_on: StoresOfTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-4, SCL-6: who looks for it goes on when the store is back."""
+    real, refused = Gateway._expired, list[float]()
+
+    async def away(self: Gateway, config: GatewayConfig, now: float) -> int:
+        if len(refused) < 2:
+            refused.append(now)
+            raise JournalError("the database is away")
+        return await real(self, config, now)
+
+    async with fake(upstream("ok")) as server:
+        async with serving(tmp_path, server) as at:
+            await at.claude().messages.create(model="m", max_tokens=50, messages=[{"role": "user", "content": "hello"}])
+            (held,) = at.held
+        await kept_on.age(tmp_path, held.id, days=10)
+        monkeypatch.setattr(Gateway, "_expired", away)
+        monkeypatch.setattr("perdure.gateway.gateway.RETENTION_SECONDS", 0.05)
+        async with serving(tmp_path, server, keep_days=3) as at:
+            home = at.gateway.store.home(held.sink.tenant)
+            with anyio.fail_after(20.0):
+                while await home.has(held.id):  # noqa: ASYNC110 - there is no event for it
+                    await anyio.sleep(0.05)
+    assert len(refused) == 2
 
 
 @in_loop

@@ -352,9 +352,12 @@ class Gateway:
 
     async def _retention(self) -> None:
         while True:
-            if gone := await self._expired(self.active.gateway, self.clock.now()):
-                _LOG.info("%d sessions were deleted for their age", gone)
-            await self.store.finish_deletions()
+            try:
+                if gone := await self._expired(self.active.gateway, self.clock.now()):
+                    _LOG.info("%d sessions were deleted for their age", gone)
+                await self.store.finish_deletions()
+            except PerdureError as e:  # a database may be away for a while; what is too old has to go all the same
+                _LOG.warning("what is kept for too long can't be deleted now, and is looked for again: %s", e)
             await anyio.sleep(RETENTION_SECONDS)
 
     async def _expired(self, config: GatewayConfig, now: float) -> int:
