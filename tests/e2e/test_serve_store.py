@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import anyio
 import pytest
 from tests.commands import Done, command, command_at_terminal
 from tests.e2e.test_serve import ask, started, status, upstream
+from tests.terminals import terminal
 
 from perdure.wiring.stores import store_at
 
@@ -111,7 +113,7 @@ def test_a_bucket_is_named_once_and_found_by_whoever_serves(
 def test_a_deletion_at_a_terminal_asks_and_says_how_far_it_is(
     tmp_path: Path, postgres_server: PostgresServer, database: str
 ) -> None:
-    """SCL-6, CLI-6: without `y` nothing is deleted; then a line is written over, and it is said what is left to do."""
+    """SCL-6, CLI-6: nothing is deleted without `y`, or after Ctrl-C; it says how far it is, and what is left to do."""
     url = granted(postgres_server, database, tmp_path)
 
     async def keep() -> None:
@@ -126,6 +128,11 @@ def test_a_deletion_at_a_terminal_asks_and_says_how_far_it_is(
     delete = ("store", "delete-tenant", url, "alice")
     asked = command_at_terminal(*delete, cwd=tmp_path, env=env, typed=b"n\n")
     assert asked.returncode == 0 and "Delete all that alice keeps" in asked.stdout and "rows" not in asked.stdout
+    with terminal(*delete, cwd=tmp_path, env=env) as one:
+        one.until("[y/N]")
+        time.sleep(0.5)  # Python waits for a line a moment after it wrote the question, and a signal in between is late
+        one.type("\x03", end="")
+        assert one.end(20.0) == 130 and "Traceback" not in one.screen
     done = command_at_terminal(*delete, cwd=tmp_path, env=env, typed=b"y\n")
     assert done.returncode == 0 and "\r1 rows and 0 objects deleted (sessions)" in done.stdout
     assert "`perdure store vacuum`" in done.stdout and "backups" in done.stdout

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,19 +93,21 @@ def delete_tenant(
         counts["objects" if what == "objects" else "rows"] += count
         progress.tell(f"{counts['rows']:,} rows and {counts['objects']:,} objects deleted ({what})")
 
-    async def delete() -> None:
+    async def run(*, deletes: bool) -> None:
         store = store_at(database)
         try:
             if tenant not in await store.tenants():
                 raise JournalError(f"{store.name}: nothing is kept of a tenant {tenant!r}")
-            if not yes:
-                _ask(tenant)
-            await store.delete_tenant(tenant, on_deleted=on_deleted)
+            if deletes:
+                await store.delete_tenant(tenant, on_deleted=on_deleted)
         finally:
             await store.close()
 
+    if not yes:
+        anyio.run(partial(run, deletes=False))
+        _ask(tenant)  # outside of the event loop, which would keep the first Ctrl-C from ending it
     try:
-        anyio.run(delete)
+        anyio.run(partial(run, deletes=True))
     finally:
         progress.clear()
     if json:
