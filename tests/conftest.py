@@ -158,7 +158,8 @@ def postgres_template(postgres_server: PostgresServer) -> str:
 
     postgres_server.execute("CREATE DATABASE template_of_tests OWNER perdure_owner")
     anyio.run(migrate, postgres_server.url_of("template_of_tests", "perdure_owner"))
-    postgres_server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
+    if not postgres_server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'gateway'"):  # a test may have made it
+        postgres_server.execute(f"CREATE ROLE gateway LOGIN IN ROLE {SERVING}")
     return "template_of_tests"
 
 

@@ -938,6 +938,26 @@ def test_a_password_of_a_url_that_is_none_is_never_shown(url: str) -> None:
     assert "secret" not in str(caught.value) and "very" not in str(caught.value)
 
 
+def test_a_wrong_password_or_none_says_where_it_belongs(own_server: PostgresServer) -> None:
+    """CLI-5, SEC-5: in a line, and without the password."""
+    own_server.execute("CREATE ROLE asked LOGIN PASSWORD 'right-one' IN ROLE perdure_serving")
+    (own_server.folder / "data" / "pg_hba.conf").write_text(
+        "host all postgres 127.0.0.1/32 trust\nhost all asked 127.0.0.1/32 scram-sha-256\n"
+    )
+    own_server.execute("SELECT pg_reload_conf()")
+
+    async def use(user: str) -> None:
+        store = PostgresStore(own_server.url_of("postgres", user))
+        await store.tenants()
+        await store.close()
+
+    for user in ("asked", "asked:wrong-one"):
+        with pytest.raises(JournalError, match=r"\$PGPASSWORD or in ~/\.pgpass$") as caught:
+            anyio.run(use, user)
+        assert "\n" not in str(caught.value) and "wrong-one" not in str(caught.value)
+    anyio.run(use, "asked:right-one")
+
+
 def test_a_password_is_never_shown() -> None:
     """SEC-5: places and errors name the host and the database only."""
     store = PostgresStore("postgresql://me:very-secret@127.0.0.1:1/x", patience=1.0)

@@ -217,7 +217,7 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
 
 def _check_tenant(config: GatewayConfig, name: str, tenant: TenantConfig) -> None:
     if not _TENANT.fullmatch(name):
-        raise BadSetting(f"gateway.tenants: {name!r}: letters, digits, - and _, up to 64")
+        raise BadSetting(f"gateway.tenants: {name!r}: up to 64 ASCII letters, digits, - and _ make a name")
     if unknown := [key for key in tenant.upstream_keys if key not in config.upstreams]:
         raise BadSetting(f"gateway.tenants.{name}: upstream_keys: {unknown[0]!r} is no upstream")
     tenant.limits.check(f"gateway.tenants.{name}.limits")

@@ -486,6 +486,7 @@ def check_version(place: str, version: int, *, is_newest: bool = True) -> None:
 
 
 def one_line_of(error: BaseException) -> str:
-    """What PostgreSQL, or the way there, says is wrong: its first line."""
+    """What PostgreSQL, or the way there, says is wrong: its first line; and where a password belongs."""
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return said.rstrip(".")
+    is_unknown = "password authentication failed" in said or "no password supplied" in said
+    return said.rstrip(".") + (": give the right one as $PGPASSWORD or in ~/.pgpass" if is_unknown else "")
