@@ -529,6 +529,13 @@ def test_the_doctor_names_what_is_wrong_with_a_store(sick: tuple[Place, Any], po
     assert above["role"][0][0] == "problem" and "is a superuser" in above["role"][0][1]
     owner = findings(place, url=place.url.replace("gateway@", "perdure_owner@"))
     assert owner["role"][0][0] == "problem" and "owns the tables" in owner["role"][0][1]
+    postgres_server.execute("CREATE ROLE between NOINHERIT IN ROLE perdure_owner")
+    postgres_server.execute("CREATE ROLE sly LOGIN IN ROLE perdure_serving, between")
+    try:
+        sly = findings(place, url=place.url.replace("gateway@", "sly@"))
+    finally:
+        postgres_server.execute("DROP ROLE sly, between")
+    assert "owns the tables" in sly["role"][0][1], "who may become the owner, too"
 
 
 # --- what models are told ---------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ async def examined(db: Database) -> DatabaseFacts:
 _WHO: Final = """
 SELECT current_setting('server_version'), session_user::text, rolsuper, rolbypassrls,
   EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'perdure' AND c.relkind IN ('r', 'p') AND pg_has_role(session_user, c.relowner, 'USAGE')),
+    WHERE n.nspname = 'perdure' AND c.relkind IN ('r', 'p') AND pg_has_role(session_user, c.relowner, 'MEMBER')),
   pg_is_in_recovery(), current_setting('max_connections')::int
 FROM pg_roles WHERE rolname = session_user
 """
