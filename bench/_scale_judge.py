@@ -291,12 +291,20 @@ def _look_at_prefixes(talk: Talk, sent: Sequence[Sent], journals: Sequence[Journ
     """What is sent next begins with what was sent before, byte for byte, unless the journal says what changed."""
     changes = [place for journal in journals for place in journal.moves]
     chain: list[tuple[Sent, Attempt]] = []
+    chains, is_refused = [chain], False
     for one in sorted(sent, key=lambda one: one.attempt):
         attempt = talk.attempts[one.attempt]
         found.counts["requests that reached a model"] += 1
         found.counts["of these, answers that their clients never got whole"] += not attempt.is_answered
+        if attempt.mode.endswith("view_refused"):  # what its client is told: from now on the session is as that has it
+            found.counts["of these, as a model refused the view of a session"] += 1
+            chain, is_refused = [(one, attempt)], True
+            chains.append(chain)
+            continue
         is_behind_view = one.is_own and bool(chain) and not chain[-1][0].is_own
-        if attempt.mode.startswith("passed") or not one.is_managed or (is_behind_view and not attempt.mode):
+        if is_refused and attempt.mode == "untouched" and one.is_own:
+            chain.append((one, attempt))
+        elif attempt.mode.startswith("passed") or not one.is_managed or (is_behind_view and not attempt.mode):
             found.counts["of these, passed through"] += 1
             if attempt.mode and not attempt.mode.startswith("passed"):
                 found.wrong[PREFIX].append(f"{talk.name}: round {attempt.round}: {attempt.mode} without our tool")
@@ -304,7 +312,7 @@ def _look_at_prefixes(talk: Talk, sent: Sequence[Sent], journals: Sequence[Journ
             found.wrong[PREFIX].append(f"{talk.name}: round {attempt.round}: {attempt.mode} behind a view")
         else:
             chain.append((one, attempt))
-    for (before, then), (after, now) in pairwise(chain):
+    for (before, then), (after, now) in (pair for one in chains for pair in pairwise(one)):
         if before.is_own and not after.is_own:  # the same words, as we write them from now on
             is_same = after.meanings[: len(before.meanings)] == before.meanings
         else:

@@ -101,6 +101,22 @@ async def test_a_session_goes_on_in_whichever_gateway_is_asked(tmp_path: Path, o
 
 
 @in_loop
+async def test_the_folder_that_a_gateway_stands_in_is_no_project(
+    tmp_path: Path, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-5, RCL-1: sessions of a tenant are one project, wherever their gateways were started."""
+    store, folders = open_store(), [tmp_path / "a", tmp_path / "b"]
+    async with fake(upstream("one", "two")) as server, two(tmp_path, server, open_store(), open_store()) as gateways:
+        for at, folder in zip(gateways, folders, strict=True):
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            await Talk().say(at, f"begun in {folder.name}")
+        kept = await home_of(gateways[0]).sessions()
+        assert len(kept) == 2 and len({one.project for one in kept}) == 1
+    await store.close()
+
+
+@in_loop
 async def test_a_session_is_named_by_whichever_gateway_answered_first(
     tmp_path: Path, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -185,7 +185,8 @@ async def _read_own(reference: str, config: Config, kept: KeptIn) -> ReadSession
     from perdure.logs.reading import Problems, mended_record
     from perdure.transcript.records import Cleared
 
-    async with kept.session(reference) as named:
+    place = kept if kept.store else replace(kept, store=str(config.home))
+    async with place.session(reference) as named:
         stored = await named.opened(read_only=True)
         try:
             loaded = await stored.journal.load(whole=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -54,6 +55,7 @@ from perdure.wiring import background, create_session, memories_of, open_session
 from perdure.wiring.remembering import remembering_by_name
 
 SOURCE = "gateway"
+_PROJECTS = "/gateway"
 _TRIES = 3
 _MOST_ITEM_BYTES = 4 * 1024 * 1024  # of items that are kept in memory for a tenant's references
 # The client says them again, or we do.
@@ -366,7 +368,8 @@ class TenantSessions:
         sink = self._sink(route)
         parts = self._parts(route, sink)
         sink.session = parts.ids.new("session")
-        project = self.home.name
+        # Of files it is their folder. In a database a tenant's name, which no gateway's own folder may change.
+        project = os.path.join(_PROJECTS, self.home.name)
         made = await create_session(self.home, project=project, session=sink.session, source=SOURCE, parts=parts)
         return self._hold(made, parts, sink, route, HistoryPosition(0, start))
 
