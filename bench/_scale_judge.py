@@ -310,15 +310,13 @@ def _look_at_prefixes(talk: Talk, sent: Sequence[Sent], journals: Sequence[Journ
                 found.wrong[PREFIX].append(f"{talk.name}: round {attempt.round}: {attempt.mode} without our tool")
         elif is_behind_view:
             found.wrong[PREFIX].append(f"{talk.name}: round {attempt.round}: {attempt.mode} behind a view")
-        else:
+        elif attempt.mode or not chain or _is_behind(chain[-1][0], one):
             chain.append((one, attempt))
+        else:  # a gateway that was cut off from the store knows an older view, and its client was cut off as well
+            found.counts["of these, otherwise, of which nobody could be told"] += 1
     for (before, then), (after, now) in (pair for one in chains for pair in pairwise(one)):
-        if before.is_own and not after.is_own:  # the same words, as we write them from now on
-            is_same = after.meanings[: len(before.meanings)] == before.meanings
-        else:
-            is_same = after.messages[: len(before.messages)] == before.messages
         found.counts["of these, at another gateway than the one before"] += then.gateway != now.gateway
-        if is_same and before.front == after.front:
+        if _is_behind(before, after):
             found.counts["prefixes that stood"] += 1
         elif any(then.length <= place <= now.length for place in changes):
             found.counts["prefixes that moved as the journal says"] += 1
@@ -330,6 +328,15 @@ def _look_at_prefixes(talk: Talk, sent: Sequence[Sent], journals: Sequence[Journ
                 f"{talk.name} ({talk.wire}) in {talk.sessions}: round {then.round} ({then.mode}) to {now.round} "
                 f"({now.mode}): {what} from {shared} of {len(before.messages)}, places {then.length} to {now.length}"
             )
+
+
+def _is_behind(before: Sent, after: Sent) -> bool:
+    """Whether a request begins with all that one before it sent."""
+    if before.is_own and not after.is_own:  # the same words, as we write them from now on
+        is_same = after.meanings[: len(before.meanings)] == before.meanings
+    else:
+        is_same = after.messages[: len(before.messages)] == before.messages
+    return is_same and before.front == after.front
 
 
 # --- owners and blobs -------------------------------------------------------------------------------------------------
