@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import random
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -464,3 +467,28 @@ def test_the_server_keeps_the_rules_of_s3(s3: FakeS3) -> None:
 
 def md5(body: bytes) -> str:
     return b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+SHORT = """
+import anyio
+from obstore.store import MemoryStore
+from perdure.adapters.object_store import Bucket
+
+async def main():
+    blobs = Bucket("memory", "", MemoryStore()).blobs("alice", "s")
+    async with anyio.create_task_group() as tasks:
+        for n in range(8):
+            tasks.start_soon(blobs.put, (b"%d" % n,))
+
+anyio.run(main)
+"""
+
+
+def test_a_process_that_ends_behind_its_last_answer_ends_well() -> None:
+    """CLI-5, SCL-1: the client's threads had one command in ten aborted."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SHORT]
+    ended = [subprocess.run(command, env=env, capture_output=True, text=True, check=False) for _ in range(16)]
+    assert [(one.returncode, one.stderr) for one in ended if one.returncode] == []

@@ -11,6 +11,7 @@ in their place.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -62,9 +63,15 @@ _INSTEAD_OF_KEYS = (  # what a container (ECS), a cluster (EKS) and a machine (E
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_METADATA_ENDPOINT",
 )
+_LAST_SECONDS = 0.1
 _FAILURES = (BaseError, OSError, ValueError)  # of the client; what isn't there is a `FileNotFoundError`
 _ID_BEGINS = re.compile(r"[0-9a-f]{1,64}")
 _ABOUT_KEYS = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the key may do with this bucket"
+
+
+# The client's threads let go of the interpreter a moment after they have answered. A process that ends before that is
+# aborted, which was one in ten (https://github.com/PyO3/pyo3-async-runtimes/issues/40).
+atexit.register(time.sleep, _LAST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
