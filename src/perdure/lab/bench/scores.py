@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -94,28 +94,48 @@ class ViewText:
         return _stands(flat(name), self.flat)
 
 
+@dataclass(frozen=True, slots=True)
+class GoldItem:
+    """One thing that an axis asks for, as a person would name it, and whether a view holds it."""
+
+    name: str
+    is_kept: bool
+
+
 def score(gold: Gold, text: str) -> Score:
     """The tallies of a view."""
     view = ViewText(text)
-    kept = [fact for fact in gold.facts if fact.name in view.names]
-    far = [fact for fact in gold.facts if fact.is_far]
-    asked = [fact for fact in gold.facts if fact.has_context]
-    tallies = {
-        "facts": KeptCount(len(kept), len(gold.facts)),
-        "far": KeptCount(sum(fact.name in view.names for fact in far), len(far)),
-        "context": KeptCount(sum(f.name in view.names and view.holds_in_context(f) for f in asked), len(asked)),
-        "line": KeptCount(sum(line in view.text for line in gold.lines), len(gold.lines)),
-        "anchor": KeptCount(sum(line in view.text for line in gold.anchors), len(gold.anchors)),
-        "commands": KeptCount(sum(command in view.flat for command in gold.commands), len(gold.commands)),
-        "edited": KeptCount(sum(view.holds_file(one) for one in gold.edited), len(gold.edited)),
-        "user": KeptCount(sum(view.holds_words(words) for words in gold.users), len(gold.users)),
-        "words": _sum(view.kept_chars(words) for words in gold.users),
-        "failing": KeptCount(sum(view.holds_name(name) for name in gold.failing), len(gold.failing)),
-        "todos": KeptCount(sum(flat(todo) in view.flat for todo in gold.todos), len(gold.todos)),
-        "first": KeptCount(sum(view.begins(words) for words in gold.users[:1]), min(1, len(gold.users))),
-        "last": KeptCount(sum(view.begins(words) for words in gold.users[-1:]), min(1, len(gold.users))),
+    tallies = {axis: _tally(items) for axis, items in items_of(gold, view).items()}
+    tallies["words"] = _sum(view.kept_chars(words) for words in gold.users)
+    lost = tuple(fact for fact in gold.facts if fact.name not in view.names)
+    return Score({axis: tallies[axis] for axis in AXES}, lost)
+
+
+def items_of(gold: Gold, view: ViewText) -> dict[str, list[GoldItem]]:
+    """All that the gold asks for, by axis and in its order: every axis but `words`, which counts characters."""
+    facts = [(fact, GoldItem(fact.name.key, fact.name in view.names)) for fact in gold.facts]
+    return {
+        "facts": [item for _, item in facts],
+        "far": [item for fact, item in facts if fact.is_far],
+        "context": [
+            GoldItem(item.name, item.is_kept and view.holds_in_context(fact))
+            for fact, item in facts
+            if fact.has_context
+        ],
+        "line": [GoldItem(line, line in view.text) for line in gold.lines],
+        "anchor": [GoldItem(line, line in view.text) for line in gold.anchors],
+        "commands": [GoldItem(command, command in view.flat) for command in gold.commands],
+        "edited": [GoldItem(edited.name, view.holds_file(edited)) for edited in gold.edited],
+        "user": [GoldItem(words, view.holds_words(words)) for words in gold.users],
+        "failing": [GoldItem(name, view.holds_name(name)) for name in gold.failing],
+        "todos": [GoldItem(todo, flat(todo) in view.flat) for todo in gold.todos],
+        "first": [GoldItem(words, view.begins(words)) for words in gold.users[:1]],
+        "last": [GoldItem(words, view.begins(words)) for words in gold.users[-1:]],
     }
-    return Score(tallies, tuple(fact for fact in gold.facts if fact.name not in view.names))
+
+
+def _tally(items: Sequence[GoldItem]) -> KeptCount:
+    return KeptCount(sum(item.is_kept for item in items), len(items))
 
 
 def flat(text: str) -> str:
