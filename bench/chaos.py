@@ -4,7 +4,7 @@
 
 Starts a real PostgreSQL from its wheel that syncs what it commits. Six workers do what two processes want, each piece
 with an effect that is committed together with it. Prints what was done to them and what came of it; 1 when anything was
-lost, done twice, committed by a paused owner, or left. Then how much a queue and a journal take, beside their goals.
+lost, done twice, committed by a paused owner, or left. `bench.postgres rates` says how much a queue and a journal take.
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ import anyio
 
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.schema import migrate
-from perdure.adapters.postgres.store import PostgresHome, PostgresStore
 from perdure.adapters.postgres.work import PostgresWorkQueue
 from perdure.errors import ClaimLost, JournalError
 from perdure.ports.home import Claim
 from perdure.testing.postgres import PostgresServer, why_there_is_no_server
-from perdure.transcript.messages import Message, MessageId
 from perdure.wiring.worker import Commit, Worker
 
 WORKERS, WISHERS, SESSIONS = 6, 2, 50
 LEASE_SECONDS = 1.0
 PAUSE_SECONDS = (1.5, 2.5)  # of a worker that is stopped: longer than its lease
-GOAL_JOBS, GOAL_APPENDS = 900, 2_500
 KIND, TENANT = "notes", "chaos"
 SETTINGS = {"track_commit_timestamp": "on", "autovacuum": "on"}
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -343,75 +340,6 @@ def _times(ranges: Iterable[tuple[int, int, int]], one: tuple[int, int, int]) ->
     return sum(1 for other in ranges if other[:2] == one[:2])
 
 
-# --- how much it takes
-
-
-def _finish_many(url: str, connections: int, each: int) -> None:
-    """Claim ten at a time and finish them, on so many connections, until so many are done on each."""
-
-    async def one(queue: PostgresWorkQueue) -> None:
-        done = 0
-        while done < each:
-            claims = await queue.claim("bench", limit=min(10, each - done), seconds=60.0)
-            for claim in claims:
-                async with queue.finishing(claim):
-                    pass
-            done += len(claims)
-
-    async def main() -> None:
-        db = Database(url, connections=connections)
-        async with anyio.create_task_group() as workers:
-            for _ in range(connections):
-                workers.start_soon(one, PostgresWorkQueue(db))
-        await db.close()
-
-    anyio.run(main)
-
-
-def jobs_per_second(server: PostgresServer, *, connections: int = 8, each: int = 500) -> float:
-    """Pieces of work that are claimed and finished, of as many sessions, by one process."""
-    url = server.database("jobs")
-    anyio.run(migrate, url)
-    server.execute("INSERT INTO perdure.tenants (name) VALUES ('bench')", url=url)
-    server.execute(
-        "INSERT INTO perdure.work (tenant, session, kind, want) "
-        "SELECT t.id, 's' || n, 'notes', 1 FROM perdure.tenants t, generate_series(1, %s) n",
-        (connections * each,),
-        url=url,
-    )
-    server.execute("ANALYZE perdure.work", url=url)
-    began = time.monotonic()
-    _finish_many(url, connections, each)
-    return connections * each / (time.monotonic() - began)
-
-
-def appends_per_second(server: PostgresServer, *, writers: int = 32, each: int = 150) -> float:
-    """Records of 2 KB, each acknowledged before the next, by one process with a session for each writer."""
-    url = server.database("appends")
-    anyio.run(migrate, url)
-    seconds = 0.0
-
-    async def write(home: PostgresHome, number: int) -> None:
-        stored = await home.create(f"s{number}", project="/bench", created=1.0)
-        for step in range(each):
-            await stored.journal.append((Message.of("user", "x" * 2_000, id=MessageId(f"m{step}")),))
-        await stored.journal.close()
-
-    async def main() -> None:
-        nonlocal seconds
-        store = PostgresStore(url, connections=writers)
-        await store.probe()
-        began = time.monotonic()
-        async with anyio.create_task_group() as group:
-            for number in range(writers):
-                group.start_soon(write, store.home("bench"), number)
-        seconds = time.monotonic() - began
-        await store.close()
-
-    anyio.run(main)
-    return writers * each / seconds
-
-
 # --- the command
 
 
@@ -436,10 +364,6 @@ def main() -> int:
         came = run(server, Path(folder), enqueues=args.enqueues, kills=args.kills, seconds=args.seconds, seed=args.seed)
         for line in report(came, args.seed):
             print(line)
-        jobs = jobs_per_second(server)
-        appends = appends_per_second(server)
-        print(f"jobs/s, claimed and finished on 8 connections: {jobs:,.0f} (goal {GOAL_JOBS:,})")
-        print(f"appends/s of 2 KB by 32 writers: {appends:,.0f} (goal {GOAL_APPENDS:,})")
     return 1 if came.wrong else 0
 
 
