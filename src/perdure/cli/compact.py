@@ -23,6 +23,7 @@ from perdure.cli.arguments import (
     open_editor,
 )
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, cut, note, out, out_json, plural, table
 from perdure.cli.words import compaction_failure
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
@@ -99,7 +100,6 @@ def compact(
     With --from or --up-to only that part is replaced, and all else stays word for word. Nothing is lost: recall and
     search bring back what left the window, and uncompact undoes it.
     """
-    import anyio
 
     from perdure.adapters.machine.hooks import shell_hook
     from perdure.adapters.sinks import ListSink
@@ -153,7 +153,7 @@ def compact(
             finally:
                 await session.ports.journal.close()
 
-    code = anyio.run(body)
+    code = in_loop(body)
     for event in sink.events:
         if isinstance(event, HookFailed):
             note(f"the hook {event.hook} failed: {event.reason}; the compaction went on without it")
@@ -265,7 +265,6 @@ def uncompact(
 
     What was said since stays. Automatic compaction then waits until the window is nearly full.
     """
-    import anyio
 
     from perdure.engine.compact import uncompact as undo_compaction
     from perdure.wiring import SessionOptions, open_session
@@ -287,7 +286,7 @@ def uncompact(
             finally:
                 await one.ports.journal.close()
 
-    done = anyio.run(body)
+    done = in_loop(body)
     if json:
         out_json(done)
     else:
@@ -321,7 +320,6 @@ def pin(
 
     Pins share a budget (the setting pins_tokens), which shrinks with the window; a pin that doesn't fit is refused.
     """
-    import anyio
 
     from perdure.engine.session import pin as set_pin
     from perdure.engine.session import unpin
@@ -346,7 +344,7 @@ def pin(
             finally:
                 await (one.ports.journal.close() if is_list else one.close())
 
-    done = anyio.run(body)
+    done = in_loop(body)
     if json:
         out_json(done)
     elif text is not None:

@@ -13,6 +13,7 @@ import typer
 
 from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, complete_models, configured, examples, family
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import Cell, clean, is_fancy, out, out_json, table, tokens
 from perdure.errors import BadSetting, PerdureError
 
@@ -255,12 +256,11 @@ def _draw_coloured(grid: list[GridCell], legend: list[GridCell]) -> None:
 
 def exact_tokens(one: ReadSession, by: str) -> int:
     """Tokens of the request that would be sent next, by a model's provider (which is sent it) or a tokenizer file."""
-    import anyio
 
     path = Path(by).expanduser()
     if path.suffix == ".json":
         return _local(one, path)
-    counted = anyio.run(_asked, one, by)
+    counted = in_loop(_asked, one, by)
     if counted is None:
         raise PerdureError(f"{by}: its server counts no tokens; name another model, or a tokenizer.json")
     return counted

@@ -22,6 +22,7 @@ import typer
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, configured, examples, family, home
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
 
@@ -72,7 +73,6 @@ def doctor(
     With --store: a database, its user, its background work, and the sessions in it that were written last. The exit
     code is 1 when something is wrong.
     """
-    import anyio
 
     kept, findings = KeptIn(store, tenant), list[Finding]()
 
@@ -93,7 +93,7 @@ def doctor(
     if kept.is_database and not paths:
         if repair:
             raise BadSetting("--repair: a damaged session of a database is mended when it is opened for writing next")
-        anyio.run(look)
+        in_loop(look)
     else:
         for finding in _check_paths(paths, repair) if paths else _check_all(home(), repair):
             tell(finding)
@@ -438,7 +438,6 @@ def _leftovers(projects: Path) -> Iterator[Finding]:
 
 def repaired(journal: Path) -> Iterator[Finding]:
     """Set damage aside as opening the session would, and take its files from the eyes of others; say what was done."""
-    import anyio
 
     from perdure.adapters.journal import FileBlobs, blob_problems, originals, verify_and_scan
     from perdure.adapters.journal.reading import SET_ASIDE
@@ -450,11 +449,11 @@ def repaired(journal: Path) -> Iterator[Finding]:
         damage = list(found)
         is_lacking = scan is not None and bool(set_aside(journal, scan))
         if is_lacking or any(not problem.what.endswith(SET_ASIDE) for problem in damage):
-            yield from anyio.run(_reopened, journal.parent, name)
+            yield from in_loop(_reopened, journal.parent, name)
         if damage:
-            yield from anyio.run(_restored, journal.parent, name)
+            yield from in_loop(_restored, journal.parent, name)
         if scan is not None and (troubles := blob_problems(FileBlobs(journal.parent / "blobs"), scan)):
-            yield from anyio.run(_repair_blobs, journal.parent, name, originals(scan, troubles), troubles)
+            yield from in_loop(_repair_blobs, journal.parent, name, originals(scan, troubles), troubles)
         closed = Counter(_kind(path, journal.parent) for path in _made_private(journal.parent))
         if closed:
             what = " and ".join(plural(count, kind) for kind, count in closed.items())

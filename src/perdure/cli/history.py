@@ -22,6 +22,7 @@ from perdure.cli.arguments import (
     moment_since,
 )
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -101,7 +102,6 @@ def recall(
     Byte for byte, whether it is in the window, cleared, offloaded or compacted away; only what a terminal would obey,
     such as a change of its title, isn't sent to one.
     """
-    import anyio
 
     from perdure.engine.tools import recall as find_original
     from perdure.recall.queries import RecallRequest, range_of
@@ -125,7 +125,7 @@ def recall(
             finally:
                 await one.ports.journal.close()
 
-    shown = anyio.run(body)
+    shown = in_loop(body)
     if json:
         out_json(_shown_data(shown))
         return
@@ -195,7 +195,6 @@ def search(
 
     The best and newest come first. Each result says where it stands, and has the id by which recall shows all of it.
     """
-    import anyio
 
     from perdure.recall.queries import terms_of
 
@@ -223,7 +222,7 @@ def search(
             hits = await archive.search(words, limit=limit, since=earliest)
             return replace(await _described(hits, kept_in), is_narrow=is_narrow)
 
-    found = anyio.run(body)
+    found = in_loop(body)
     if found.results.note:
         note(found.results.note)
     hits = found.results.hits
@@ -364,7 +363,6 @@ def rewind(
 
     Either all files are put back or none. What is there now is saved first, so --undo brings it back.
     """
-    import anyio
 
     if sum((code, conversation, both)) > 1:
         raise BadSetting("--code, --conversation and --both: give one of them")
@@ -375,7 +373,7 @@ def rewind(
     if to is not None and to.startswith("-") and not to[1:].isdigit():
         raise BadSetting(f"{to}: no such option")
     what: What = "code" if code else "conversation" if conversation else "both"
-    done, short = anyio.run(_rewound, session, KeptIn(store, tenant), configured(sets or ()), to, what, force, dry_run)
+    done, short = in_loop(_rewound, session, KeptIn(store, tenant), configured(sets or ()), to, what, force, dry_run)
     if json:
         out_json(_rewind_data(done, to, is_dry=dry_run))
     else:
@@ -433,14 +431,13 @@ def rewind_files(config: Config, *, message: str, resume: str | None, prompt: st
     Files that somebody else changed are not overwritten, and then nothing is. The exit code is 0 when the files stand
     as they did, 2 for what can't be asked, 1 for what can't be done.
     """
-    import anyio
 
     if not resume:
         return _refused(NEEDS_RESUME)
     if prompt:
         return _refused(STANDS_ALONE)
     try:
-        done, _ = anyio.run(_rewound, resume, HERE, config, message, "code")
+        done, _ = in_loop(_rewound, resume, HERE, config, message, "code")
     except RewindRefused as e:
         if "no user message" in str(e) or "user messages" in str(e) or "prompts to go back" in str(e):
             return _refused(f"{NEEDS_MESSAGE}: {e}")

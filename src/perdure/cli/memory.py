@@ -30,6 +30,7 @@ from perdure.cli.arguments import (
     open_editor,
 )
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -86,13 +87,12 @@ class MemoryFolder:
 
     def run(self, work: Callable[[GuardedMemory], Awaitable[T]]) -> T:
         """Do something with the directory behind the gate, and wait for it."""
-        import anyio
 
         async def body() -> T:
             async with self.kept.home() as home:
                 return await work(_by_hand(home.memories(str(self.path), durability=self.config.settings.durability)))
 
-        return anyio.run(body)
+        return in_loop(body)
 
 
 def _by_hand(memories: KeptMemories) -> GuardedMemory:
@@ -133,7 +133,6 @@ def directory_of(config: Config, given: Path | None, *, is_user: bool, kept: Kep
 
 def _home_of(kept: KeptIn) -> Path:
     """The folder of a home on files."""
-    import anyio
 
     from perdure.adapters.journal.home import FileHome
 
@@ -142,7 +141,7 @@ def _home_of(kept: KeptIn) -> Path:
             assert isinstance(home, FileHome)
             return home.path
 
-    return anyio.run(found)
+    return in_loop(found)
 
 
 class ShownMemories(Protocol):
@@ -204,13 +203,12 @@ class DatabaseMemories:
 
 
 def _searched(folder: MemoryFolder, work: Callable[[KeptMemories], Awaitable[T]]) -> T:
-    import anyio
 
     async def body() -> T:
         async with folder.kept.home() as home:
             return await work(home.memories(str(folder.path)))
 
-    return anyio.run(body)
+    return in_loop(body)
 
 
 def opened_memories(config: Config, given: Path | None, *, is_user: bool, kept: KeptIn = HERE) -> ShownMemories:
@@ -348,14 +346,13 @@ def facts(
 
     Looks in the memories, and with --session in what happened there. Nothing is written.
     """
-    import anyio
 
     config = configured()
     sources = [
         *_memory_sources(config, directory, is_user=user, task=" ".join(task)),
         *_session_sources(config, session),
     ]
-    found = anyio.run(_facts, config, " ".join(task), sources, model, limit)
+    found = in_loop(_facts, config, " ".join(task), sources, model, limit)
     if json:
         rows = [{"fact": one.text, "source": one.source} for one in found.facts]
         out_json({"task": found.task, "by": found.by, "why": found.why, "facts": rows, "sources": len(sources)})
@@ -969,7 +966,6 @@ def consolidate(
     With a model for the job extractor, also texts that contradict one another. All of it is one change, and one undo
     takes it back.
     """
-    import anyio
 
     config = configured()
     path = opened_memories(config, directory, is_user=user).path
@@ -980,7 +976,7 @@ def consolidate(
             out(_none_yet(path))
         return
     try:
-        done = anyio.run(_consolidated, config, path, dry_run)
+        done = in_loop(_consolidated, config, path, dry_run)
     except FolderBusy:
         note(f"{path}: is being tidied already; try again in a minute")
         raise typer.Exit(EXIT_FAILED) from None

@@ -11,6 +11,7 @@ import typer
 
 from perdure.cli.arguments import Json, SessionName, configured, examples, family, open_editor
 from perdure.cli.kept import KeptIn, NamedSession, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, for_stdout, note, out, out_json, table
 from perdure.errors import BadSetting, PerdureError
 
@@ -39,7 +40,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the notes as they are now."""
-    import anyio
 
     config = configured()
 
@@ -51,7 +51,7 @@ def show(
             found = await read_notes_file(file)
             return file.path, found, await _prompt_fault(file, found)
 
-    path, found, fault = anyio.run(read)
+    path, found, fault = in_loop(read)
     if json:
         out_json(_notes_data(path, found))
     elif found.state in _SAYS:
@@ -94,7 +94,7 @@ def edit(session: SessionName, *, store: StoreUrl = None, tenant: TenantName = N
                 await _edited_copy(file)
             return file.path, await read_notes_file(file)
 
-    path, found = anyio.run(changed)
+    path, found = in_loop(changed)
     if found.state in ("emptied", "broken"):
         note(f"{path}: {_SAYS[found.state]}")
         raise typer.Exit(EXIT_FAILED)
@@ -107,7 +107,6 @@ def edit(session: SessionName, *, store: StoreUrl = None, tenant: TenantName = N
 @app.command(epilog=examples("perdure notes path @last"))
 def path(session: SessionName, *, store: StoreUrl = None, tenant: TenantName = None, json: Json = False) -> None:
     """Print where the notes are, or will be."""
-    import anyio
 
     kept, config = KeptIn(store, tenant), configured()
     kept.only_files("the notes of a session in a database are no file: `perdure notes show` and `edit` work on them")
@@ -116,7 +115,7 @@ def path(session: SessionName, *, store: StoreUrl = None, tenant: TenantName = N
         async with kept.session(session) as named:
             return Path((await _file_of(named, config)).path)
 
-    place = anyio.run(named_path)
+    place = in_loop(named_path)
     if json:
         out_json({"path": str(place), "exists": place.is_file()})
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure.cli.kept import HERE, KeptIn
+from perdure.cli.loop import in_loop
 from perdure.cli.output import note, plural, short_path, size
 from perdure.context.models import model_spec
 from perdure.context.policy import Facts, facts_at, thresholds
@@ -65,9 +66,7 @@ def read_sessions(
     if is_log(reference):
         found = [_foreign(one, reference, config) for one in recordings_in(reference)]
     else:
-        import anyio
-
-        found = [anyio.run(_read_own, reference, config, kept)]
+        found = [in_loop(_read_own, reference, config, kept)]
     return found if session is None else [chosen(found, reference, session)]
 
 

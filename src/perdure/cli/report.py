@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import STDOUT, check_target, cut, deliver, out, out_json, plural
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ def _own(one: ReadSession, reference: str, config: Config) -> tuple[PageHeader, 
 
 
 def _foreign(recording: Recording, reference: str, config: Config) -> tuple[PageHeader, Timeline]:
-    import anyio
 
     from perdure.context.policy import Facts
     from perdure.lab.replay.drive import ReplayOptions
@@ -121,7 +121,7 @@ def _foreign(recording: Recording, reference: str, config: Config) -> tuple[Page
     from perdure.lab.report.timeline import timeline
 
     options = ReplayOptions(settings=config.settings, models=config.models)
-    drive, records = anyio.run(drive_recording, recording, options)
+    drive, records = in_loop(drive_recording, recording, options)
     result = result_of(drive, reference)
     limits, model = drive.session.limits, drive.session.model
 

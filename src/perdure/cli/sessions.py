@@ -13,6 +13,7 @@ import typer
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, SessionName, configured, examples, home, matching, moment_since
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import (
     EXIT_FAILED,
     clean,
@@ -104,7 +105,6 @@ def list_sessions(
     Each has a number and a short id; @2 or the id names it in other commands. Those of the gateway's clients have the
     id only. Only the ends of the journals are read, and of a database as many sessions as are shown.
     """
-    import anyio
 
     kept, matches = KeptIn(store, tenant), matching(grep)
     earliest = None if since is None else moment_since(since)
@@ -116,9 +116,9 @@ def list_sessions(
         found = _of_clients(earliest, matches)
     elif kept.is_database:
         most = limit or (_MOST_TOLD if json else _MOST_SHOWN)
-        found = anyio.run(_in_database, kept, project, earliest, matches, most)
+        found = in_loop(_in_database, kept, project, earliest, matches, most)
     else:
-        found = anyio.run(_on_files, kept, project, earliest, matches)
+        found = in_loop(_on_files, kept, project, earliest, matches)
     shown = found.sessions[: limit or (len(found.sessions) if json else _MOST_SHOWN)]
     if json:
         for info in shown:
@@ -303,14 +303,13 @@ def _list_own(shown: Sequence[SessionInfo], found: SessionListing) -> None:
 @app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
 def show(session: SessionName, store: StoreUrl = None, tenant: TenantName = None, json: Json = False) -> None:
     """Show what is known about one session."""
-    import anyio
 
     async def body() -> dict[str, Any]:
         async with KeptIn(store, tenant).session(session) as named:
             beside = _beside(named.reference) if isinstance(named.reference, Path) else {}
             return _data(await named.info()) | beside
 
-    data = anyio.run(body)
+    data = in_loop(body)
     if json:
         out_json(data)
         return
@@ -415,7 +414,6 @@ def _changed(
     reference: str, kept: KeptIn, change: Callable[[LiveSession], Awaitable[dict[str, Any]]]
 ) -> dict[str, Any]:
     """Open a session, change something about it, and close it."""
-    import anyio
 
     from perdure.wiring import SessionOptions, open_session
 
@@ -429,7 +427,7 @@ def _changed(
             finally:
                 await session.close()
 
-    return anyio.run(body)
+    return in_loop(body)
 
 
 @app.command("fork", epilog=examples("perdure sessions fork @last --title 'Another way'"))
@@ -442,7 +440,6 @@ def fork(
     json: Json = False,
 ) -> None:
     """Copy a session; the copy can be continued on its own."""
-    import anyio
 
     from perdure.transcript.records import Titled
     from perdure.wiring import SessionOptions, fork_session
@@ -465,7 +462,7 @@ def fork(
             finally:
                 await forked.close()
 
-    done = anyio.run(body)
+    done = in_loop(body)
     out_json(done) if json else out(f"{done['session']} continues {done['forked_from']}")
 
 
@@ -492,7 +489,7 @@ def delete(
             await named.home.delete(named.id)
             return {"deleted": named.id}
 
-    done = anyio.run(body)
+    done = in_loop(body)
     out_json(done) if json else out(f"deleted {done['deleted']}")
 
 

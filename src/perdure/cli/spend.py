@@ -11,6 +11,7 @@ import typer
 
 from perdure.cli.arguments import Json, complete_sessions, configured, examples, family, located, moment_since
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import note, out, out_json, plural, table, tokens, usd
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ def spend(
     grouping: By = by or ("day" if session is None else "job")
     earliest = None if since is None else moment_since(since)
     if kept.is_database:
-        import anyio
-
-        read, unreadable = anyio.run(_read_in_database, kept, session, config, earliest)
+        read, unreadable = in_loop(_read_in_database, kept, session, config, earliest)
     else:
         read, unreadable = _read_on_files(config, None if session is None else located(session), earliest)
     spent = _counted_once(read, earliest)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.arguments import Json, examples, family
+from perdure.cli.loop import in_loop
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, clean, note, out, out_json, plural, size
 from perdure.errors import BadSetting, JournalError
 
@@ -55,12 +56,11 @@ def migrate(
     their environment, as this does: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL_S3 if it isn't
     Amazon's. It is given before the first blob is kept, as no blobs are moved.
     """
-    import anyio
 
     from perdure.wiring.stores import migrated, with_bucket
 
-    done = anyio.run(migrated, database)
-    place = None if blobs is None else anyio.run(with_bucket, database, blobs)
+    done = in_loop(migrated, database)
+    place = None if blobs is None else in_loop(with_bucket, database, blobs)
     if json:
         out_json({"migrations": done, **({} if place is None else {"blobs": place})})
     else:
@@ -83,7 +83,6 @@ def delete_tenant(
     If it is broken off, run it again: it goes on. `perdure store vacuum` then takes what was deleted out of the files
     of the database. Backups and copies of it keep what they hold.
     """
-    import anyio
 
     from perdure.wiring.stores import is_shared, store_at
 
@@ -104,10 +103,10 @@ def delete_tenant(
             await store.close()
 
     if not yes:
-        anyio.run(partial(run, deletes=False))
+        in_loop(partial(run, deletes=False))
         _ask(tenant)  # outside of the event loop, which would keep the first Ctrl-C from ending it
     try:
-        anyio.run(partial(run, deletes=True))
+        in_loop(partial(run, deletes=True))
     finally:
         progress.clear()
     if json:
@@ -129,13 +128,12 @@ def vacuum(database: Database, *, json: Json = False) -> None:
     can't be used while that is done, and needs room on the disk for a second one. Run by a superuser, it has the
     write-ahead log written over as well.
     """
-    import anyio
 
     from perdure.wiring.stores import vacuumed
 
     progress = Progress()
     try:
-        done = anyio.run(vacuumed, database, progress)
+        done = in_loop(vacuumed, database, progress)
     finally:
         progress.clear()
     if json:
@@ -174,7 +172,6 @@ def copy(
     A session of TO that isn't the beginning of that of FROM stays as it is. The exit code is 1 when something couldn't
     be copied.
     """
-    import anyio
 
     from perdure.wiring.copies import CopySums, StoreCopy
     from perdure.wiring.stores import both_stores
@@ -205,7 +202,7 @@ def copy(
             await to.close()
 
     try:
-        anyio.run(run)
+        in_loop(run)
     except KeyboardInterrupt:
         note("stopped: every session that was copied is whole, and the same command goes on with the rest")
         raise
@@ -254,7 +251,6 @@ def work(
     A piece of work that failed eight times is given up. It is tried once more when its session goes on, or in full
     when it is revived.
     """
-    import anyio
 
     from perdure.wiring.stores import store_at
 
@@ -268,7 +264,7 @@ def work(
         finally:
             await store.close()
 
-    backlog, dead = anyio.run(looked)
+    backlog, dead = in_loop(looked)
     if json:
         told = [{**claim._asdict(), "why": why} for claim, why in dead]
         out_json({**backlog._asdict(), "revived" if revive else "given_up": told})

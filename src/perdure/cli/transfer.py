@@ -16,6 +16,7 @@ import typer
 from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, configured, examples, family
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
+from perdure.cli.loop import in_loop
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -77,7 +78,6 @@ def import_logs(
     Of several logs, each session belongs to the folder that it was recorded in. What was imported before is skipped,
     and what a log has gained since is added. The exit code is 1 when a log can't be imported.
     """
-    import anyio
 
     from perdure.adapters.journal.search import StoreArchive
     from perdure.cli.opened import client_logs, named_logs
@@ -86,7 +86,7 @@ def import_logs(
     config = configured()
     if files and len(files) == 1 and not files[0].is_dir():
         imports, told = LogImports(config.home, config.settings, project or Path.cwd()), partial(_show, is_json=json)
-        if not anyio.run(partial(imports.take, files[0], told, name=name, which=which)):
+        if not in_loop(partial(imports.take, files[0], told, name=name, which=which)):
             raise ForeignFormat(f"{files[0]}: nothing that was said in it")
         return
     if name is not None or which is not None:
@@ -118,7 +118,6 @@ def import_logs(
 
 def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], *, is_json: bool) -> None:
     """Import files, the oldest first, and say what became of each session; none stops the rest."""
-    import anyio
 
     progress, done = Progress(size), 0
     for file in sorted(found.files, key=lambda file: (file.mtime_ns, file.path)):
@@ -136,7 +135,7 @@ def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], 
             if told and is_json:
                 for one in told:
                     _show(one, is_json=True)
-            if not told and not anyio.run(imports.take, path, tell):
+            if not told and not in_loop(imports.take, path, tell):
                 outcomes["without a conversation"] += 1
                 _say(path, "skipped", f"{path}: nothing that was said in it", progress, is_json=is_json)
         except (PerdureError, OSError) as e:
@@ -252,12 +251,11 @@ def _how(messages: int, lines: Sequence[RedactedJson]) -> str:
 
 def _unchanged(reference: str, kept: KeptIn) -> bytes | None:
     """The bytes of a log that nobody changed: the file itself, or what a session was imported from."""
-    import anyio
 
     path = Path(reference)
     if path.is_file() and path.name != JOURNAL:
         return _claude_code_bytes(path)
-    return anyio.run(_imported_bytes, reference, kept)
+    return in_loop(_imported_bytes, reference, kept)
 
 
 async def _imported_bytes(reference: str, kept: KeptIn) -> bytes | None:
