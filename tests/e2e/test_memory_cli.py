@@ -100,7 +100,7 @@ def test_bench_retrieval(tmp_path: Path) -> None:
     found = json.loads(perdure(tmp_path, "bench", "retrieval", str(path), "--json").stdout)
     assert found["kind"] == "turns"
     assert found["rankers"]["full"]["recall@5"] == 1.0
-    assert found["rankers"].keys() == {"random", "recency", "bm25", "stemmed", "neighbours", "full"}
+    assert found["rankers"].keys() == {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}
     timing = json.loads(perdure(tmp_path, "bench", "retrieval", "--timing", "--size", "50", "--json").stdout)["timing"]
     assert timing[0]["memories"] == 50
     bad = perdure(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
@@ -120,3 +120,26 @@ def test_facts_for_a_task_by_code(tmp_path: Path, folder: Path) -> None:
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     wrong = perdure(tmp_path, "memory", "facts", "deploy", "--dir", str(folder), "--model", "nobody")
     assert wrong.returncode != 0 and "nobody" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_bench_public(tmp_path: Path) -> None:
+    """QLT-6: hashes, what is used and left out, every baseline by kind of question; nothing is fetched."""
+    turns = [{"dia_id": "D1:1", "speaker": "Ann", "text": "I bought a red bike."}, {"dia_id": "D1:2", "text": "Hello."}]
+    qa = [
+        {"question": "What did Ann buy?", "evidence": ["D1:1"], "category": 4},
+        {"question": "?", "evidence": [], "category": 3},
+    ]
+    folder = tmp_path / "locomo"
+    folder.mkdir()
+    dialogue = {"sample_id": "conv-50", "conversation": {"session_1": turns}, "qa": qa}
+    (folder / "locomo10.json").write_text(json.dumps([dialogue]))
+    shown = perdure(tmp_path, "bench", "public", str(folder)).stdout
+    assert "LoCoMo: 1 of 2 questions over 2 messages of 1 conversation (1 left out: no evidence named)" in shown
+    assert "not those of docs/benchmarks.md" in shown and "only checked" in shown
+    (found,) = json.loads(perdure(tmp_path, "bench", "public", str(folder), "--json").stdout)["sets"]
+    assert found["rankers"]["full"]["categories"]["single-hop"]["recall@5"] == 1.0
+    assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}
+    (folder / "locomo10.json").write_text("[{}]")
+    bad = perdure(tmp_path, "bench", "public", str(folder))
+    assert (bad.returncode, bad.stderr.count("\n")) == (1, 1) and "locomo10.json" in bad.stderr
+    assert perdure(tmp_path, "bench", "public", str(tmp_path / "none")).returncode == 3

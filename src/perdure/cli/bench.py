@@ -1,4 +1,4 @@
-"""`perdure bench`: the engine measured on the user's own recordings (QLT-1, QLT-4, QLT-5, SPD-4)."""
+"""`perdure bench`: the engine measured on the user's own recordings (QLT-1, QLT-4, QLT-5, QLT-6, SPD-4)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
     from perdure.lab.bench.judge import Judge
+    from perdure.lab.bench.public import PublicRow, PublicSet
     from perdure.lab.bench.retrieval import Corpus, RetrievalRow
     from perdure.lab.bench.rework import CallCounts, LiveReport
 
@@ -245,3 +246,100 @@ def _show_retrieval(corpus: Corpus, rows: Sequence[RetrievalRow]) -> None:
     names = ("recall_5", "recall_10", "ndcg_5", "ndcg_10", "hit_5", "mrr")
     shares = [[round(100 * getattr(row, name), 1) for name in names] for row in rows]
     table(head, [(row.ranker, *some, row.p50_ms, row.p99_ms) for row, some in zip(rows, shares, strict=True)])
+
+
+@app.command(
+    "public",
+    epilog=examples(
+        "perdure bench public locomo/ beam/",
+        "perdure bench public beam/chats/500K --ranker bm25 --ranker full",
+        "perdure bench public data/ --only locomo --json",
+    ),
+)
+def public(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of LoCoMo or BEAM.")],
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="SET", help="Only this one: locomo, beam; may be repeated.")
+    ] = None,
+    ranker: Annotated[
+        list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure retrieval on public benchmarks.
+
+    LoCoMo and BEAM, in folders that you fetched: whether the messages that their authors name as evidence are found,
+    by several rankers. Nothing is fetched and no model is asked; docs/benchmarks.md says where the sets are.
+    """
+    from perdure.lab.bench.public import measured_set, public_sets
+
+    progress = Progress()
+    found = []
+    for one in public_sets(folders, only or ()):
+        rows = measured_set(one, ranker or (), on_ranker=progress.tell)
+        progress.clear()
+        if json:
+            found.append(_public_row(one, rows))
+        else:
+            _show_public(one, rows)
+    if json:
+        out_json({"sets": found})
+
+
+def _public_row(one: PublicSet, rows: Sequence[PublicRow]) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "files": dict(sorted(one.files.items())),
+        "sha256": one.digest,
+        "as_published": one.is_as_published,
+        "items": len(one.corpus.items),
+        "conversations": len({question.group for question in one.corpus.questions}),
+        "questions": len(one.corpus.questions),
+        "left_out": dict(one.left_out),
+        "tuned_on": sorted(one.tuned),
+        "rankers": {
+            row.ranker: {
+                **_row(row.all),
+                "newest_first": None if row.newest_first is None else round(row.newest_first, 4),
+                "parts": {name: _row(part) for name, part in row.parts.items()},
+                "categories": {name: _row(part) for name, part in row.categories.items()},
+            }
+            for row in rows
+        },
+    }
+
+
+def _show_public(one: PublicSet, rows: Sequence[PublicRow]) -> None:
+    corpus = one.corpus
+    asked = len(corpus.questions) + sum(one.left_out.values())
+    talks = len({question.group for question in corpus.questions})
+    reasons = ", ".join(f"{count:,} left out: {clean(why)}" for why, count in one.left_out.items())
+    out(
+        f"{clean(one.name)}: {len(corpus.questions):,} of {plural(asked, 'question')} over "
+        f"{plural(len(corpus.items), 'message')} of {plural(talks, 'conversation')}"
+        f"{f' ({reasons})' if reasons else ''}"
+    )
+    known = "those of docs/benchmarks.md" if one.is_as_published else "not those of docs/benchmarks.md"
+    out(f"{plural(len(one.files), 'file')}, sha256 {one.digest} ({known}; --json lists all)")
+    out("percent, and milliseconds a question\n")
+    head = ["ranker", "recall@5", "recall@10", "nDCG@10", "hit@5"]
+    has_updates = any(row.newest_first is not None for row in rows)
+    names = ("recall_5", "recall_10", "ndcg_10", "hit_5")
+    lines: list[tuple[str | float | None, ...]] = []
+    for row in rows:
+        shares: list[float | None] = [round(100 * getattr(row.all, name), 1) for name in names]
+        if has_updates:
+            shares.append(None if row.newest_first is None else round(100 * row.newest_first, 1))
+        lines.append((row.ranker, *shares, row.all.p50_ms))
+    table((*head, *(("newest first",) if has_updates else ()), "p50 ms"), lines)
+    out("\nrecall@5 / @10 by part and by kind of question")
+    kinds = list(dict.fromkeys(name for row in rows for name in (*row.parts, *row.categories)))
+    lines = []
+    for kind in kinds:
+        parts = [{**row.parts, **row.categories}[kind] for row in rows]
+        recalls = [f"{100 * part.recall_5:.1f} / {100 * part.recall_10:.1f}" for part in parts]
+        lines.append((clean(kind), parts[0].questions, *recalls))
+    rankers = [row.ranker for row in rows]
+    table(("", "questions", *rankers), lines, numbers=rankers)
+    out("")

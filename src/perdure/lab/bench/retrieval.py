@@ -6,9 +6,10 @@ import itertools
 import math
 import random
 import re
+import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -179,6 +180,7 @@ _ASKS = re.compile(
     r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
     re.I,
 )
+_WORD = re.compile(r"\w+")
 _QUESTION_MARKS = ("?", "？")
 _SAYS = re.compile(r"[.!。！;\n]")
 
@@ -343,11 +345,16 @@ class RetrievalRow:
 
 def run(corpus: Corpus, names: Sequence[str] = ()) -> list[RetrievalRow]:
     """Every ranker (or those named) over all questions. `BadSetting` for a ranker there is none of."""
-    rankers = rankers_of(corpus.kind)
+    return [row_of(name, *answers_of(name, corpus)) for name in named_rankers(corpus.kind, names)]
+
+
+def named_rankers(kind: Kind, names: Sequence[str] = ()) -> Sequence[str]:
+    """Those named, or all that there are for a kind of corpus. `BadSetting` for one that there isn't."""
+    rankers = rankers_of(kind)
     unknown = [name for name in names if name not in rankers]
     if unknown:
-        raise BadSetting(f"ranker {unknown[0]!r}: for {corpus.kind} there are {', '.join(rankers)}")
-    return [_measured(name, rankers[name], corpus) for name in names or rankers]
+        raise BadSetting(f"ranker {unknown[0]!r}: for {kind} there are {', '.join(rankers)}")
+    return names or tuple(rankers)
 
 
 def rankers_of(kind: Kind) -> dict[str, Made]:
@@ -357,6 +364,7 @@ def rankers_of(kind: Kind) -> dict[str, Made]:
         "recency": _recency,
         "bm25": _retrieval_plain(lambda text: Counter(plain_words(text))),
         "stemmed": _retrieval_plain(terms),
+        "fts5": _fts5,
     }
     if kind == "turns":
         return {**common, "neighbours": _neighbours, "full": _turns}
@@ -386,6 +394,24 @@ def _retrieval_plain(counted: Callable[[str], Any]) -> Made:
         return lambda question, end: index.scores(ask(question.text))
 
     return made
+
+
+def _fts5(items: Sequence[CorpusItem]) -> Scores:
+    """SQLite's full text index with its stemmer, any word of the question, ranked by its own BM25."""
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='porter unicode61')")
+    database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", enumerate(item.all_text for item in items))
+
+    def scores(question: CorpusQuestion, end: int) -> Sequence[float]:
+        found = [0.0] * len(items)
+        words = dict.fromkeys(_WORD.findall(question.text))
+        if words:
+            asked = " OR ".join(f'"{word}"' for word in words)
+            for number, rank in database.execute("SELECT rowid, bm25(texts) FROM texts WHERE texts MATCH ?", (asked,)):
+                found[number] = max(-rank, 1e-12)  # it gives words that most texts hold next to nothing, or less
+        return found
+
+    return scores
 
 
 def _neighbours(items: Sequence[CorpusItem]) -> Scores:
@@ -449,35 +475,53 @@ def _memories(items: Sequence[CorpusItem]) -> Scores:
 # --- measures --------------------------------------------------------------------------------------------------------
 
 
-def _measured(name: str, made: Made, corpus: Corpus) -> RetrievalRow:
-    sums = dict.fromkeys(("recall_5", "recall_10", "ndcg_5", "ndcg_10", "hit_5", "mrr"), 0.0)
-    spent: list[float] = []
+@dataclass(frozen=True, slots=True)
+class RankedAnswer:
+    """What one ranker found for one question: the ids of each run, best first, what they are worth, and seconds."""
+
+    question: CorpusQuestion
+    runs: tuple[tuple[str, ...], ...]
+    values: Mapping[str, float]
+    spent: tuple[float, ...]
+
+
+def answers_of(name: str, corpus: Corpus) -> tuple[list[RankedAnswer], float]:
+    """What a ranker finds for each question, and the seconds in which it was made ready."""
+    made = rankers_of(corpus.kind)[name]
+    answers: list[RankedAnswer] = []
     build = 0.0
-    count = 0
     for items, questions in corpus.groups():
         began = time.perf_counter()
         scores = made(items)
         build += time.perf_counter() - began
         for question in questions:
             end = corpus.end(items, question)
-            runs = RANDOM_RUNS if name == "random" else 1
-            for number in range(runs):
+            found: list[tuple[str, ...]] = []
+            spent: list[float] = []
+            for number in range(RANDOM_RUNS if name == "random" else 1):
                 one = msgspec.structs.replace(question, id=f"{question.id} {number}")
                 began = time.perf_counter()
                 places = best_positions(scores(one, end), DEPTH, among=range(end))
                 spent.append(time.perf_counter() - began)
-                for key, value in measures([items[n].id for n in places], question.evidence).items():
-                    sums[key] += value / runs
-            count += 1
-    spent.sort()
-    means = {key: value / (count or 1) for key, value in sums.items()}
+                found.append(tuple(items[n].id for n in places))
+            worth = [measures(one, question.evidence) for one in found]
+            values = {key: sum(one[key] for one in worth) / len(worth) for key in worth[0]}
+            answers.append(RankedAnswer(question, tuple(found), values, tuple(spent)))
+    return answers, build
+
+
+def row_of(name: str, answers: Sequence[RankedAnswer], build: float = 0.0) -> RetrievalRow:
+    """The means over some questions."""
+    spent = sorted(seconds for one in answers for seconds in one.spent)
+    count = len(answers) or 1
+    keys = ("recall_5", "recall_10", "ndcg_5", "ndcg_10", "hit_5", "mrr")
     return RetrievalRow(
         ranker=name,
-        questions=count,
+        questions=len(answers),
         p50_ms=1000 * quantile(spent, 0.5),
         p99_ms=1000 * quantile(spent, 0.99),
         build_ms=1000 * build,
-        **means,
+        **{key: sum(one.values[key] for one in answers) / count for key in keys},
     )
 
 
