@@ -12,7 +12,7 @@ from tests.unit.foreign.lines import answer, jsonl, text, user
 
 pytestmark = pytest.mark.e2e
 
-LOGS = ("verdict", "import", "replay", "bench fidelity", "bench live")  # of files and folders
+LOGS = ("verdict", "import", "replay", "bench fidelity", "bench live", "bench beside")  # of files and folders
 SESSIONS = ("inspect", "context", "export -o out.jsonl", "report -o out.html")  # of one file, or of a session of ours
 ONE_LOG = ("plugin record", "compact --at 5")
 OURS = ("sessions show", "compact", "spend", "notes show", "doctor", "rewind", "resume")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, complete_models, examples, family
+from perdure.cli.arguments import Force, Json, complete_models, examples, family
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, clean, note, out, out_json, plural, table
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.lab.bench.judge import Judge
@@ -26,6 +27,7 @@ app = family(
     "perdure bench fidelity logs/",
 )
 _SHOWN = 40
+_PLACES = 5
 _NAMES = {
     "recall_5": "recall@5",
     "recall_10": "recall@10",
@@ -167,6 +169,62 @@ def fidelity(
         note(f"none of the files could be measured; {clean(measured.skipped[0][0])}: {clean(measured.skipped[0][1])}")
         raise typer.Exit(EXIT_FAILED)
     raise typer.Exit(EXIT_FAILED if failed else EXIT_OK)
+
+
+@app.command(
+    "beside",
+    epilog=examples(
+        "perdure bench beside ~/.claude/projects/my-project",
+        "perdure bench beside session.jsonl --at 331 --width 200",
+        "perdure bench beside logs/ --budget 12k --out texts",
+    ),
+)
+def beside(
+    files: Logs,
+    *,
+    budget: Annotated[
+        str, typer.Option(metavar="TOKENS", help="Of the record: summary (as large as that), 12k, 12k+10k, default.")
+    ] = "summary",
+    at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Only the compaction at this line.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=20, metavar="N", help="Columns to use; by default all of the terminal.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Write the texts as files instead.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Put our records beside the summaries in your logs.
+
+    At each compaction that a log shows: the record that code makes of the same messages, the log's own summary, and
+    what each has that the other lacks, of what was needed later. Nothing leaves this machine.
+    """
+    from perdure.cli.beside import columns_of, show, write
+    from perdure.cli.opened import named_logs
+    from perdure.lab.bench.beside import as_plain, compare
+
+    found = named_logs(files).paths
+    progress = Progress()
+    report = compare(found, budget=budget, at=at, on_progress=progress)
+    progress.clear()
+    if at is not None and report.lines and all(line != at for _, line in report.lines):
+        places = ", ".join(f"{clean(file)}:{line}" for file, line in report.lines[:_PLACES])
+        more = f" and {len(report.lines) - _PLACES} more" if len(report.lines) > _PLACES else ""
+        raise SessionNotFound(f"--at {at}: no compaction is logged at that line; there is one at {places}{more}")
+    if json:
+        out_json(as_plain(report))
+    elif report.places:
+        show(report, width or columns_of(), with_texts=folder is None)
+    elif len(report.skipped) < len(found):
+        out(f"no compaction with a summary to compare in {plural(report.files, 'file')}")
+    if folder is not None and report.places:
+        write(report, folder, force=force)
+    for why, count in Counter(why for _, _, why in report.left_out).items():
+        note(f"{plural(count, 'compaction')} left out: {why}")
+    if len(report.skipped) == len(found):
+        note(f"none of the files could be read; {clean(report.skipped[0][0])}: {clean(report.skipped[0][1])}")
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _judge(name: str, questions: int) -> Judge:

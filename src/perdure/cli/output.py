@@ -167,9 +167,9 @@ def table(
         _draw(head, texts, right)
         return
     lines = [list(head), *texts]
-    widths = [max(_width(line[n]) for line in lines) for n in range(len(head))]
+    widths = [max(width_of(line[n]) for line in lines) for n in range(len(head))]
     for line in lines:
-        cells = [_padded(text, widths[n], is_right=right[n]) for n, text in enumerate(line)]
+        cells = [padded(text, widths[n], is_right=right[n]) for n, text in enumerate(line)]
         out((indent + "  ".join(cells)).rstrip())
 
 
@@ -205,7 +205,7 @@ def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> Non
 
 def _needed(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> int:
     """Columns of a terminal that a table needs to be readable: numbers whole, texts folded at a word or so."""
-    widths = [max(_width(line[n]) for line in [list(head), *texts]) for n in range(len(head))]
+    widths = [max(width_of(line[n]) for line in [list(head), *texts]) for n in range(len(head))]
     return sum(w if is_right else min(w, _FOLDED) for w, is_right in zip(widths, right, strict=True)) + 3 * len(head)
 
 
@@ -214,8 +214,8 @@ def _stack(head: Sequence[str], texts: list[list[str]], columns: int) -> None:
 
     Where a word of a column doesn't fit beside the column's name, all its cells stand below their name.
     """
-    start = max(map(_width, head)) + 2
-    words = [max((_width(word) for line in texts for word in line[n].split()), default=0) for n in range(len(head))]
+    start = max(map(width_of, head)) + 2
+    words = [max((width_of(word) for line in texts for word in line[n].split()), default=0) for n in range(len(head))]
     for line in texts:
         for name, text, longest in zip(head, line, words, strict=True):
             if not text:
@@ -225,19 +225,20 @@ def _stack(head: Sequence[str], texts: list[list[str]], columns: int) -> None:
                 out(name)
             indent = _STACKED if is_below else start
             for number, piece in enumerate(wrapped(text, columns - indent)):
-                out((" " * indent if is_below or number else _padded(name, start, is_right=False)) + piece)
+                out((" " * indent if is_below or number else padded(name, start)) + piece)
         out()
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
     """Columns of a terminal: wide characters take two; marks, joiners and other formats none."""
     return sum(
         0 if unicodedata.category(c) in _NO_WIDTH else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
     )
 
 
-def _padded(text: str, width: int, *, is_right: bool) -> str:
-    space = " " * (width - _width(text))
+def padded(text: str, width: int, *, is_right: bool = False) -> str:
+    """A text in so many columns, with blanks behind it or before it; a longer one as it is."""
+    space = " " * (width - width_of(text))
     return space + text if is_right else text + space
 
 
