@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -28,6 +29,12 @@ class IndexField:
 Fields = Mapping[str, IndexField]
 Counts = Mapping[str, Mapping[str, float]]  # of a text: field, term, how often
 Postings = tuple["array[int]", "array[float]"]
+
+
+class TermWeights(Protocol):
+    """What says how much a term tells: little for common ones, nothing for unknown ones."""
+
+    def weight(self, term: str) -> float: ...
 
 
 class PackedIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -214,7 +221,7 @@ BEGINNING_SHARE = 0.5
 MOST_OF_ONE = 2.0  # a word that a question says ten times isn't ten times as wanted
 
 
-def widen_terms(index: TextIndex, ask: Mapping[str, float]) -> dict[str, float]:
+def widen_terms(index: TermWeights, ask: Mapping[str, float]) -> dict[str, float]:
     """The terms of a question as asked, words used in their place, and shorter words that they begin with."""
     found = {term: min(MOST_OF_ONE, float(count)) for term, count in ask.items()}
     for term in ask:

@@ -6,15 +6,7 @@ from collections import Counter
 
 import pytest
 
-from perdure.lab.bench.retrieval import (
-    DialogueIndex,
-    DialogueTurn,
-    SessionIndex,
-    best_positions,
-    dates,
-    is_question,
-    only_asks,
-)
+from perdure.lab.bench.retrieval import SessionIndex, best_positions, is_question
 from perdure.memory.files import Topic
 from perdure.memory.retrieval import (
     DAY_SECONDS,
@@ -26,6 +18,7 @@ from perdure.memory.retrieval import (
     empty_index,
     rank_memories,
 )
+from perdure.recall.turns import DialogueIndex, DialogueTurn, dates, only_asks
 from perdure.text.scoring import IndexField, TextIndex
 from perdure.text.stems import stem
 from perdure.text.words import COUNT, MAY, SELF, WHEN, asked_terms, terms

@@ -20,9 +20,9 @@ from perdure.adapters.logs import read_log
 from perdure.errors import BadSetting, ForeignFormat
 from perdure.memory.files import TYPES, Topic
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
+from perdure.recall.turns import DialogueIndex, DialogueTurn, dates
 from perdure.text.scoring import IndexField, TextIndex, widen_terms
-from perdure.text.stems import stem
-from perdure.text.words import COUNT, MAY, MONTHS, WHEN, asked_terms, plain_words, terms
+from perdure.text.words import asked_terms, plain_words, terms
 
 Kind = Literal["turns", "sessions", "memories"]
 
@@ -154,107 +154,15 @@ def _kind(items: Sequence[CorpusItem]) -> Kind:
     return "memories" if any(item.name or item.description or item.type for item in items) else "sessions"
 
 
-# Found on our own questions over another corpus (docs/how/retrieval.md); none of them is sharp.
-TURN_FIELDS = {
-    "own": IndexField(1.0, 0.4),
-    "before": IndexField(0.5, 0.4),
-    "after": IndexField(0.3, 0.4),
-    "around": IndexField(0.15, 0.4),  # two turns away
-    "speaker": IndexField(2.0, 0.0),
-    "date": IndexField(1.0, 0.0),
-}
 SESSION_FIELDS = {"own": IndexField(1.0, 0.4), "date": IndexField(1.0, 0.0)}
-SESSION_SHARE = 0.25  # of the best turn's score, for turns of the best session
-ONLY_ASKS = 0.85  # a turn that only asks seldom answers
 TASK_RECENCY = 0.5  # of a task's score; a question asks for what was said, whenever that was
 
-_SPEAKER = "\x02"
-_ISO = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?")
-_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
-_MONTH = r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_DAY = re.compile(
-    rf"\b(?P<first>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<after>(?:{_MONTH})[a-z]*)"
-    rf"|\b(?P<before>(?:{_MONTH})[a-z]*)\.?\s+(?P<second>\d{{1,2}})\b"
-)
 _ASKS = re.compile(
     r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
     re.I,
 )
 _WORD = re.compile(r"\w+")
 _QUESTION_MARKS = ("?", "？")
-_SAYS = re.compile(r"[.!。！;\n]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DialogueTurn:
-    """Something that was said. `time` is an ISO date, or any text; `session` says which turns are neighbours."""
-
-    id: str
-    text: str
-    session: str = ""
-    speaker: str = ""
-    time: str = ""
-
-
-@dataclass(slots=True)
-class DialogueIndex:
-    """The turns of conversations, in their order, ready to be asked for."""
-
-    turns: Sequence[DialogueTurn]
-    _turns: TextIndex = field(init=False)
-    _sessions: TextIndex = field(init=False)
-    _factors: list[float] = field(init=False)
-    _session_numbers: list[int] = field(init=False)
-    _speakers: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        own = [terms(turn.text) for turn in self.turns]
-        speakers = [Counter({_SPEAKER + t: n for t, n in terms(turn.speaker).items()}) for turn in self.turns]
-        self._speakers = frozenset(term[1:] for names in speakers for term in names)
-        self._turns = TextIndex(TURN_FIELDS)
-        self._turns.fill(
-            (
-                str(n),
-                {
-                    "own": own[n],
-                    "before": self._near(own, n, -1),
-                    "after": self._near(own, n, 1),
-                    "around": self._near(own, n, -2, 2),
-                    "speaker": speakers[n],
-                    "date": dates(turn.time),
-                },
-            )
-            for n, turn in enumerate(self.turns)
-        )
-        whole: dict[str, Counter[str]] = {}
-        times: dict[str, str] = {}
-        for n, turn in enumerate(self.turns):
-            whole.setdefault(turn.session, Counter()).update(own[n])
-            times.setdefault(turn.session, turn.time)
-        self._sessions = TextIndex(SESSION_FIELDS)
-        self._sessions.fill((name, {"own": said, "date": dates(times[name])}) for name, said in whole.items())
-        self._session_numbers = [self._sessions.numbers[turn.session] for turn in self.turns]
-        self._factors = [ONLY_ASKS if only_asks(turn.text) else 1.0 for turn in self.turns]
-
-    def _near(self, own: Sequence[Counter[str]], number: int, *steps: int) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for at in (number + step for step in steps):
-            if 0 <= at < len(own) and self.turns[at].session == self.turns[number].session:
-                found.update(own[at])
-        found.pop(WHEN, None)  # a time says when the turn was that holds it, not its neighbours
-        found.pop(COUNT, None)
-        return found
-
-    def scores(self, query: str) -> list[float]:
-        """What each turn scores, in their order; 0 for those that share nothing with the question."""
-        wanted = {_SPEAKER + t if t in self._speakers else t: float(n) for t, n in asked_terms(query).items()}
-        alone = [
-            x * f for x, f in zip(self._turns.scores(widen_terms(self._turns, wanted)), self._factors, strict=True)
-        ]
-        sessions = self._sessions.scores(widen_terms(self._sessions, wanted))
-        best, best_session = max(alone, default=0.0) or 1.0, max(sessions, default=0.0) or 1.0
-        share = SESSION_SHARE * best / best_session
-        return [x + share * sessions[n] if x else 0.0 for x, n in zip(alone, self._session_numbers, strict=True)]
 
 
 @dataclass(slots=True)
@@ -283,27 +191,6 @@ class SessionIndex:
 def newness_score(rank: int) -> float:
     """What being the newest but so many counts, 0 to 1."""
     return 1 / (1 + rank / 5)
-
-
-def dates(time: str) -> Counter[str]:
-    """The terms by which a question may name the date in a text: month, day and year; none of the time of day."""
-    iso = _ISO.search(time)
-    if iso is not None:
-        month = MONTHS[int(iso[2]) - 1] if 1 <= int(iso[2]) <= 12 else ""
-        words = [iso[1], month, iso[3] or ""]
-    else:
-        low = time.lower()
-        words = [found[0] for found in _YEAR.finditer(low)]
-        for found in _DAY.finditer(low):
-            name = found["after"] or found["before"]
-            words += [found["first"] or found["second"], next(m for m in MONTHS if m.startswith(name[:3]))]
-    return Counter(MAY if word == "may" else stem(word.lstrip("0")) for word in words if word)
-
-
-def only_asks(text: str) -> bool:
-    """Whether a turn is a question and nothing else."""
-    text = text.rstrip()
-    return text.endswith(_QUESTION_MARKS) and not _SAYS.search(text)
 
 
 def is_question(query: str) -> bool:
