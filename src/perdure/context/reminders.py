@@ -175,7 +175,7 @@ def _ends(pattern: re.Pattern[str], text: str) -> Iterator[int]:
 
 def _imitations(text: str, *, tokens: bool) -> list[int]:
     """Where an underscore belongs in control tags and turns, and with `tokens` in the special tokens of templates."""
-    places = [*_ends(_tags(tokens=tokens), text)]
+    places = [*_ends(_tags(tokens=tokens), text)] if "<" in text or (tokens and "[" in text) else []
     if any(speaker in text for speaker in _SPEAKERS):
         places = sorted((*places, *_ends(_TURN, text)))
     return places
@@ -250,7 +250,9 @@ def name(text: str) -> str:
     >>> name("a\\nb.py")
     'a\\\\nb.py'
     """
-    return neutralised(_BREAK.sub(lambda found: found[0].encode("unicode_escape").decode(), text))
+    if not text.isprintable():
+        text = _BREAK.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return neutralised(text)
 
 
 def indented(text: str) -> str:

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
 from math import sqrt
 
 from perdure.transcript.tokens import utf16_units
 
 # A URL, or a run of characters that names are made of. ASCII on purpose: names in other scripts stand in the evidence.
-_RUN = re.compile(r"https?://[^\s\"'<>`)\]}|\\,]+|\d{1,3}(?:,\d{3})+(?![\w.])|[A-Za-z0-9_.@~+/\\:$-]{3,160}")
+_NAME_RUN = r"[A-Za-z0-9_.@~+/\\:$-]{3,160}"
+_RUN = re.compile(rf"https?://[^\s\"'<>`)\]}}|\\,]+|\d{{1,3}}(?:,\d{{3}})+(?![\w.])|{_NAME_RUN}")
+_PLAIN_RUN = re.compile(_NAME_RUN)  # the same where no URL and no number with commas is: twice as fast
+_COMMAS = re.compile(r",\d{3}")
 _FILE = re.compile(r"[\w.+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}\Z", re.ASCII)
 _HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\Z")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
@@ -30,11 +34,8 @@ _LONGEST_WORD = 80
 
 def facts_in(text: str) -> dict[str, None]:
     """The facts of a text, each once, in the order in which they first stand there."""
-    found: dict[str, None] = {}
-    for run in _RUN.findall(text):
-        for key in keys_of(run):
-            found[key] = None
-    return found
+    runs = _RUN if "://" in text or _COMMAS.search(text) else _PLAIN_RUN
+    return dict.fromkeys(chain.from_iterable(map(keys_of, runs.findall(text))))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -311,6 +311,18 @@ class LedgerMemory(msgspec.Struct, dict=True):
         ages = {last: recency(self.tokens - last) for last in {fact.last for fact in self.facts.values()}}
         return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
 
+    @cached_property
+    def heaviest(self) -> list[str]:
+        """All facts by their weight as of now, the heaviest first; not to be changed."""
+        weights = self._weights
+        return sorted(sorted(weights), key=weights.__getitem__, reverse=True)
+
+    @cached_property
+    def alone(self) -> list[float]:
+        """What each piece would be worth for its size, as of now, if nothing else were shown; not to be changed."""
+        get = self._weights.get
+        return [sum(map(get, piece.keys, repeat(0.0))) / _units_alone(piece) for piece in self.pieces]
+
 
 def _is_under(known: str, path: str) -> bool:
     """Whether a file that is known is the one at a path, lies in the folder at it, or fits a pattern; "" is all."""
@@ -350,6 +362,7 @@ _LEAST_UNITS = 60
 _OLDER = 0.5  # a fact that stands here, but stood elsewhere later
 _LISTED = 0.6  # a fact that a list names already, without what it stood among
 _AGAIN = 0.3  # what another place says of a fact that an excerpt holds already
+_SPOKEN = 0.02
 _GOAL_WORD = 0.06
 _GOAL_MOST = 4
 _WORD = re.compile(r"[A-Za-z_]{5,}")
@@ -357,12 +370,10 @@ _WORD = re.compile(r"[A-Za-z_]{5,}")
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTarget:
-    """What evidence is to cover: weights of facts, where each stood last, what lists name, and words of the goal."""
+    """What evidence is to cover: the facts that no list names, and words of the goal."""
 
-    weights: Mapping[str, float]
-    lasts: Mapping[str, int]
-    listed: frozenset[str]
-    shown: frozenset[str]  # stands in full elsewhere in the view: worth nothing here
+    listed: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()  # stands in full elsewhere in the view: worth nothing here
     goal: frozenset[str] = frozenset()
 
 
@@ -373,7 +384,14 @@ def most_pieces(units: int) -> int:
 
 def goal_words(texts: Iterable[str]) -> frozenset[str]:
     """The words by which a piece is about the current goal."""
-    return frozenset(word.lower() for text in texts for word in _WORD.findall(text[:2_000]))
+    found: set[str] = set()
+    for text in texts:
+        text = text[:2_000]
+        if text.isascii():  # elsewhere, letters may become ASCII when they are lowered
+            found.update(_WORD.findall(text.lower()))
+        else:
+            found.update(map(str.lower, _WORD.findall(text)))
+    return frozenset(found)
 
 
 @dataclass(slots=True)
@@ -387,26 +405,28 @@ class _EvidenceCandidate:
 class EvidenceCover:
     """Greedy choice of the pieces that together say most for their size; `take` may be called again for more.
 
-    No more than `most` pieces are looked at: those that would be worth most if they stood alone.
+    No more than `most` pieces are looked at: those that would be worth most if they stood alone. What a piece is really
+    worth is found out once it might be the next: until then it waits under the most that it can be.
     """
 
-    def __init__(self, pieces: list[EvidenceText], wanted: EvidenceTarget, *, most: int) -> None:
+    def __init__(self, memory: LedgerMemory, wanted: EvidenceTarget, *, most: int) -> None:
         self.chosen: list[EvidenceText] = []
-        self._candidates = [c for piece in _best(pieces, wanted, most) if (c := _candidate(piece, wanted)) is not None]
+        self._memory, self._wanted = memory, wanted
+        self._waiting = sorted(_best(memory, wanted, most))
+        self._candidates: dict[int, _EvidenceCandidate] = {}
         self._covered: dict[str, float] = {}
         self._opened: set[str] = set()
-        self._heap = [(-self._ratio(c), index) for index, c in enumerate(self._candidates)]
-        heapq.heapify(self._heap)
+        self._heap: list[tuple[float, int]] = []
 
     def take(self, units: int) -> int:
         """Choose pieces for at most `units` more; returns what is left of them."""
         heap = self._heap
         too_large: list[tuple[float, int]] = []
-        while heap and units > _LEAST_UNITS:
+        while units > _LEAST_UNITS and self._has_next():
             stale, index = heapq.heappop(heap)
             candidate = self._candidates[index]
             ratio = self._ratio(candidate)
-            if heap and -heap[0][0] > ratio and -stale > ratio:
+            if -stale > ratio and self._has_next() and -heap[0][0] > ratio:
                 heapq.heappush(heap, (-ratio, index))
                 continue
             cost = self._cost(candidate)
@@ -421,6 +441,18 @@ class EvidenceCover:
             heapq.heappush(heap, entry)
         return units
 
+    def _has_next(self) -> bool:
+        """Whether a candidate is left; the best of all then leads the heap."""
+        heap, waiting = self._heap, self._waiting
+        while waiting and (not heap or waiting[-1][0] >= -heap[0][0]):
+            index = waiting.pop()[1]
+            candidate = _candidate(self._memory, self._memory.pieces[index], self._wanted)
+            if candidate is not None:
+                self._candidates[index] = candidate
+                gain = sum(candidate.gains.values())  # as long as nothing was chosen, which is what it waited under
+                heapq.heappush(heap, (-gain * (1 + candidate.extra) / (candidate.units + _HEADER_UNITS), index))
+        return bool(heap)
+
     def _cost(self, candidate: _EvidenceCandidate) -> int:
         return candidate.units + (_GAP_UNITS if candidate.piece.source in self._opened else _HEADER_UNITS)
 
@@ -431,30 +463,41 @@ class EvidenceCover:
         return gain * (1 + candidate.extra) / self._cost(candidate)
 
 
-def _best(pieces: list[EvidenceText], wanted: EvidenceTarget, most: int) -> list[EvidenceText]:
-    if len(pieces) <= most:
-        return pieces
-    get = {key: worth for key, worth in wanted.weights.items() if key not in wanted.shown}.get
-    alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
-    least = heapq.nlargest(most, alone)[-1]
-    return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]
+def _best(memory: LedgerMemory, wanted: EvidenceTarget, most: int) -> list[tuple[float, int]]:
+    """The pieces that would be worth most if they stood alone, each by its index behind the most that it can be."""
+    pieces, shown, alone = memory.pieces, wanted.shown, memory.alone
+    if shown:
+        get = {key: worth for key, worth in memory.weights().items() if key not in shown}.get
+        alone = [
+            worth if shown.isdisjoint(piece.keys) else sum(map(get, piece.keys, repeat(0.0))) / _units_alone(piece)
+            for piece, worth in zip(pieces, alone, strict=True)
+        ]
+    least = heapq.nlargest(most, alone)[-1] if len(pieces) > most else 0.0
+    kept = [(worth, index) for index, worth in enumerate(alone) if worth >= least and worth > 0][:most]
+    extra = 1 + _GOAL_WORD * min(len(wanted.goal), _GOAL_MOST) + _SPOKEN
+    return [(worth * extra, index) for worth, index in kept]
 
 
-def _candidate(piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
+def _units_alone(piece: EvidenceText) -> int:
+    return len(piece.text) + _HEADER_UNITS
+
+
+def _candidate(memory: LedgerMemory, piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
     gains: dict[str, float] = {}
+    weights, facts, here, shown, listed = memory.weights(), memory.facts, piece.last, wanted.shown, wanted.listed
     for key in piece.keys:
-        worth = wanted.weights.get(key, 0.0)
-        if not worth or key in wanted.shown:
+        worth = weights.get(key, 0.0)
+        if not worth or key in shown:
             continue
-        if key in wanted.listed:
+        if key in listed:
             worth *= _LISTED
-        if wanted.lasts.get(key, -1) != piece.last:
+        if facts[key].last != here:
             worth *= _OLDER
         gains[key] = worth
     if not gains:
         return None
-    words = {word.lower() for word in _WORD.findall(piece.text)} & wanted.goal if wanted.goal else ()
-    extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (0.02 if piece.voice in (SAID, USER) else 0.0)
+    words = wanted.goal & goal_words((piece.text,)) if wanted.goal else ()
+    extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (_SPOKEN if piece.voice in (SAID, USER) else 0.0)
     return _EvidenceCandidate(piece, gains, extra, utf16_units(piece.text) + 2 + piece.text.count("\n"))
 
 
@@ -530,10 +573,11 @@ def pack_ledger(memory: LedgerMemory) -> PackedLedger:
     factor = 1.0
     while True:
         raw = msgspec.json.encode(_bounded(memory, ranked, _PackedCaps().scaled(factor)))
-        data = base64.b85encode(zlib.compress(raw, _LEVEL)).decode()
-        if len(data) <= LIMIT_BYTES or factor < _LEAST_FACTOR:
-            return PackedLedger(data)
-        factor *= min(0.95, LIMIT_BYTES / len(data))
+        packed = zlib.compress(raw, _LEVEL)
+        size = -(-len(packed) * 5 // 4)  # as text: 5 characters for 4 bytes
+        if size <= LIMIT_BYTES or factor < _LEAST_FACTOR:
+            return PackedLedger(base64.b85encode(packed).decode())
+        factor *= min(0.95, LIMIT_BYTES / size)
 
 
 class _RankedFacts(NamedTuple):
@@ -544,17 +588,13 @@ class _RankedFacts(NamedTuple):
 
     @classmethod
     def of(cls, memory: LedgerMemory) -> _RankedFacts:
-        weights = memory.weights()
-        lasts = {key: fact.last for key, fact in memory.facts.items()}
         pieces = memory.pieces
         units = _PackedCaps().piece_units
         if sum(map(_piece_units, pieces)) > units:
-            cover = EvidenceCover(
-                pieces, EvidenceTarget(weights, lasts, frozenset(), frozenset()), most=most_pieces(units)
-            )
+            cover = EvidenceCover(memory, EvidenceTarget(), most=most_pieces(units))
             cover.take(units)
             pieces = cover.chosen
-        return cls(sorted(weights, key=lambda key: (-weights[key], key)), pieces)
+        return cls(memory.heaviest, pieces)
 
 
 def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> LedgerMemory:

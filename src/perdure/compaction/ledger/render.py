@@ -515,9 +515,9 @@ class NameList(NamedTuple):
     left: int
 
 
-def name_list(weights: Mapping[str, float], lasts: Mapping[str, int], covered: Set[str], room: int) -> NameList:
+def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
     """The heaviest facts that nothing on the sheet shows, as many as fit."""
-    ranked = sorted((key for key in weights if key not in covered), key=lambda key: (-weights[key], key))
+    ranked = [key for key in memory.heaviest if key not in covered]
     paths: dict[str, str] = {}
     for key in ranked:
         if "/" in key:
@@ -537,13 +537,13 @@ def name_list(weights: Mapping[str, float], lasts: Mapping[str, int], covered: S
         room -= cost
         chosen[shown] = kind
         seen.update(facts_in(shown))
-    latest = sorted(chosen, key=lambda key: (-lasts.get(key, 0), key))
+    latest = sorted(chosen, key=lambda key: (-memory.facts[key].last, key))
     groups = [
         f"{title}: {', '.join(name(key) for key in latest if chosen[key] == kind)}"
         for kind, title in _KIND_NAMES.items()
         if kind in chosen.values()
     ]
-    return NameList("\n".join(groups), len(chosen), sum(1 for key in ranked if key not in seen))
+    return NameList("\n".join(groups), len(chosen), len(set(ranked) - seen))
 
 
 def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -913,26 +913,22 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
 
     What the names turn out not to need is handed back to the evidence, once more each time.
     """
-    weights = memory.weights()
     full = [one.text for one in sheet.sections if one.name in _SEEN_IN_FULL]
     shown = frozenset(facts_in("\n".join((*full, behind))))
     listed = frozenset(facts_in(sheet.text()))
-    lasts = {key: fact.last for key, fact in memory.facts.items()}
-    cover = EvidenceCover(
-        memory.pieces, EvidenceTarget(weights, lasts, listed, shown, _goal(memory)), most=most_pieces(sheet.units)
-    )
+    cover = EvidenceCover(memory, EvidenceTarget(listed, shown, _goal(memory)), most=most_pieces(sheet.units))
     room = sheet.units - 160  # without both headings
     cover.take(room - int(room * shares.of_names(room)))
     while True:
         body, _sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
-        named = name_list(weights, lasts, listed | shown | facts_in(body).keys(), free)
+        named = name_list(memory, listed | shown | facts_in(body).keys(), free)
         left = free - utf16_units(named.text) - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
     body, sources = excerpts(cover.chosen, memory.titles)
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
-    named = name_list(weights, lasts, listed | shown | facts_in(body).keys(), sheet.units - 60)
+    named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60)
     sheet.put("names", 50, "Names and values that came up (latest first)", named.text)
     if named.left:
         sheet.dropped["names"] = {"count": named.left, "recall": []}
