@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -33,6 +34,9 @@ _TAB: Final = 4
 _NAMED: Final = 12
 _QUOTED: Final = 4
 _QUOTED_CHARS: Final = 160
+_MARK: Final = re.compile(
+    r" {0,8}(?:[-*•]|\d{1,3}[.)]) "
+)  # of an item in a list; its further lines stand below its text
 _QUOTES: Final = ("line", "anchor", "commands", "user")  # axes whose items are lines rather than names
 _WORDS: Final = {
     "facts": "facts needed later",
@@ -124,9 +128,17 @@ def _put_beside(left: str, right: str, width: int) -> None:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    for line in wrapped(plain(text).expandtabs(_TAB), width):
+    for line in plain(text).expandtabs(_TAB).split("\n"):
+        mark = _MARK.match(line)
+        start = mark[0] if mark else ""
+        for number, piece in enumerate(_pieces(line[len(start) :], width - len(start))):
+            yield (" " * len(start) if number else start) + piece
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    for line in wrapped(text, width):
         over = width_of(line) - width  # marks of some scripts take a column of their own, or none, as one counts
-        yield from _lines(line, width - over) if over > 0 else (line,)
+        yield from _pieces(line, width - over) if 0 < over < width else (line,)
 
 
 def write(report: BesideReport, folder: Path, *, force: bool) -> None:

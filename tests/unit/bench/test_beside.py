@@ -110,6 +110,15 @@ def test_texts_stand_side_by_side_where_there_is_room(tmp_path: Path) -> None:
         assert facts[0] == "facts" and int(facts[1]) >= int(facts[2]) > int(facts[3]) == 1
 
 
+def test_further_lines_of_an_item_stand_below_its_text(tmp_path: Path) -> None:
+    item = "a long item of a list, which is broken once, and then once more"
+    log = compacted(tmp_path, f"What is next:\n- {item}\n  12. {item}")
+    lines = beside(log, "--width", "40", folder=tmp_path).stdout.splitlines()
+    at = lines.index("What is next:")
+    assert [len(line) - len(line.lstrip("- 12.")) for line in lines[at + 1 : at + 5]] == [2, 2, 6, 6]
+    assert "".join(lines[at + 1 : at + 3]) == f"- {item}".replace("broken once", "broken  once")
+
+
 @pytest.mark.parametrize(
     "summary",
     [
@@ -134,6 +143,11 @@ def test_scripts_other_than_latin_align(tmp_path: Path, summary: str) -> None:
 
 
 HOSTILE = "\x1b]0;title\x07 \x1b[2J \x9b31m \u202eright to left \r\n # heading \u2066"
+
+
+def test_marks_piled_on_one_letter_end(tmp_path: Path) -> None:
+    log = compacted(tmp_path, "क" + "ा" * 500 + " and " + "e" + "\u0301" * 500)
+    assert "and" in beside(log, "--budget", "1k", "--width", "110", folder=tmp_path).stdout
 
 
 @pytest.mark.parametrize("columns", [80, 150])
