@@ -279,7 +279,7 @@ def test_a_search_can_be_narrowed_to_what_is_recent(run: Run, place: Path) -> No
 
 MODEL_OPTIONS = [
     ("chat", "--model"), ("run", "x", "--model"), ("resume", "--model"), ("compact", "@last", "--model"),
-    ("replay", "x", "--summarizer"), ("bench", "fidelity", "x", "--judge"), ("context", "@last", "--exact"),
+    ("replay", "x", "--summarizer"), ("bench", "live", "x", "--model"), ("context", "@last", "--exact"),
 ]  # fmt: skip
 
 

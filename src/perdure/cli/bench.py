@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Force, Json, complete_models, examples, family
+from perdure.cli.arguments import Force, Json, complete_models, configured, examples, family
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, Progress, clean, note, out, out_json, plural, table
 from perdure.errors import BadSetting, SessionNotFound
 
 if TYPE_CHECKING:
-    from perdure.lab.bench.judge import Judge
+    from perdure.adapters.config import Config
     from perdure.lab.bench.public import PublicRow, PublicSet
+    from perdure.lab.bench.reading import ReadingOptions, ReadingReport
     from perdure.lab.bench.retrieval import Corpus, RetrievalRow
     from perdure.lab.bench.rework import CallCounts, LiveReport
 
@@ -39,32 +41,150 @@ _NAMES = {
 Logs = Annotated[list[Path], typer.Argument(metavar="FILE", help="Logs, or folders of logs.")]
 
 
-@app.command("live", epilog=examples("perdure bench live ~/.claude/projects", "perdure bench live logs/ --calls 40"))
+@app.command(
+    "live",
+    epilog=examples(
+        "perdure bench live ~/.claude/projects",
+        "perdure bench live logs/ --calls 40",
+        "perdure bench live logs/ --model anthropic:claude-sonnet-5-5 --cap 5",
+    ),
+)
 def live(
     files: Logs,
     *,
     calls: Annotated[int, typer.Option(min=1, metavar="N", help="Compare N calls on either side of each.")] = 20,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model that reads the views, too.", autocompletion=complete_models),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", metavar="NAME", help="Only views of this one; may be repeated."),
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="PLACE", help="Read views at: cut, boundary.")] = None,
+    budget: Annotated[str, typer.Option(metavar="TOKENS", help="Of views: default, 10k, 12k+10k.")] = "default",
+    questions: Annotated[int, typer.Option(min=1, metavar="N", help="Ask N questions in all.")] = 20,
+    replicates: Annotated[int, typer.Option(min=3, metavar="N", help="Ask each N times.")] = 3,
+    cap: Annotated[float | None, typer.Option(min=0, metavar="USD", help="Stop before it costs more.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before calls are paid for.")] = False,
     json: Json = False,
 ) -> None:
     """Measure what agents do again after compactions.
 
     How much is read and run again after the compactions in your logs, compared with as many calls right before them:
-    agents repeat themselves without a compaction, too.
+    agents repeat themselves without a compaction, too. With --model, it also answers questions from the views that
+    compactions leave; what that costs is said first. Stopped by Ctrl-C, the same command goes on where it was.
     """
     from perdure.cli.opened import named_logs
+    from perdure.lab.bench import reading
     from perdure.lab.bench.rework import as_plain, measure
 
+    if at not in (None, "cut", "boundary"):
+        raise BadSetting(f"--at {at}: give cut or boundary")
+    options = reading.ReadingOptions(
+        strategies=tuple(dict.fromkeys(strategy or ())) or reading.READ,
+        where="cut" if at == "cut" else "boundary" if at == "boundary" else None,
+        budget=budget,
+        questions=questions,
+        replicates=replicates,
+    )
+    options.check()
+    config = configured()
     found = named_logs(files).paths
+    views = _views_read(found, options, model, cap, config, is_agreed=yes) if model else None
     progress = Progress()
     report = measure(found, calls=calls, on_progress=progress)
     progress.clear()
+    command = _to_measure(files, config)
     if json:
-        out_json(as_plain(report))
+        told = (
+            reading.as_plain(views) if views else {"measured": False, "strategies": options.strategies, "by": command}
+        )
+        out_json({**as_plain(report), "views": told})
     else:
         _show_live(report)
+        shown = reading.as_unmeasured(options.strategies, command) if views is None else reading.as_table(views)
+        out("\n" + "\n".join(clean(line) for line in shown.splitlines()))
+    if views is not None and views.stopped:
+        note(f"stopped: {views.stopped}; the same command goes on from here")
+        raise typer.Exit(EXIT_FAILED)
     if len(report.skipped) == len(found):
         note(f"none of the files could be read; {clean(report.skipped[0][0])}: {clean(report.skipped[0][1])}")
         raise typer.Exit(EXIT_FAILED)
+
+
+def _to_measure(files: Sequence[Path], config: Config) -> str:
+    """The command that has a model read the views of these files."""
+    import os
+    import shlex
+
+    from perdure.adapters.providers.connect import OFFLINE, default_names
+
+    names = (*config.settings.main_models, *default_names(os.environ), "anthropic:claude-sonnet-5-5")
+    name = next(one for one in names if one != OFFLINE)
+    return f"perdure bench live {shlex.join(map(str, files))} --model {shlex.quote(name)}"
+
+
+def _views_read(
+    files: Sequence[Path], options: ReadingOptions, name: str, cap: float | None, config: Config, *, is_agreed: bool
+) -> ReadingReport | None:
+    """Say what it costs, ask, and have the model read; None when there is nothing to ask."""
+    import os
+    from dataclasses import replace
+
+    import anyio
+
+    from perdure.adapters.memory.directory import CACHES
+    from perdure.adapters.providers.connect import OFFLINE, connect
+    from perdure.context.models import model_spec
+    from perdure.lab.bench import reading
+    from perdure.lab.bench.answers import KeptAnswers
+    from perdure.wiring import command_session
+
+    if name.strip() == OFFLINE:
+        raise BadSetting("--model offline: views are read by a model; write provider:model")
+    about = connect(name, os.environ, known=config.models).about  # said now if it can't be asked
+    progress = Progress()
+    plan = reading.plan_reading(files, options, on_progress=progress)
+    progress.clear()
+    if not plan.questions:
+        note("no view was read: no session is long enough, or no line asks for a single name")
+        return None
+    note(reading.estimate_words(plan, plan.estimate(model_spec(about.id, config.models)), name))
+    answers = KeptAnswers(config.home / CACHES / f"bench-{plan.signature(name)}.jsonl")
+    if answers.found:
+        note(f"{plural(len(answers.found), 'answer')} of an earlier run will be used again")
+    if not is_agreed:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise BadSetting("calls are paid for: --yes starts without asking, --cap USD says what it may cost")
+        if not typer.confirm("Start?", err=True):
+            raise typer.Exit(EXIT_FAILED)
+    settings = config.settings
+    if cap is not None:
+        least = cap if settings.session_cap_usd is None else min(cap, settings.session_cap_usd)
+        settings = replace(settings, session_cap_usd=least)
+
+    async def body() -> ReadingReport:
+        model = connect(name, os.environ, known=config.models)
+        try:
+            async with command_session(config.home, settings=settings, known=config.models, tell=note) as payer:
+                return await reading.read_views(plan, model, payer, answers, on_progress=progress)
+        finally:
+            await model.close()
+
+    try:
+        report = anyio.run(body)
+    except KeyboardInterrupt:
+        progress.clear()
+        note(f"{plural(len(answers.found), 'answer')} kept: the same command goes on from here")
+        raise
+    progress.clear()
+    cost = "an unknown price" if report.usd is None else f"${report.usd:,.4f}"
+    note(
+        f"{plural(report.calls, 'call')} for {cost}, {report.input_tokens:,} tokens in and {report.output_tokens:,} out"
+        + (f"; {plural(report.reused, 'answer')} used again" if report.reused else "")
+    )
+    return report
 
 
 def _show_live(report: LiveReport) -> None:
@@ -101,7 +221,6 @@ def _cells(before: CallCounts, after: CallCounts) -> tuple[str, str, str, str]:
     epilog=examples(
         "perdure bench fidelity logs/",
         "perdure bench fidelity logs/ --budget 10k --gate facts@10k=92",
-        "perdure bench fidelity logs/ --judge anthropic:claude-sonnet-5-5 --questions 10",
     ),
 )
 def fidelity(
@@ -122,18 +241,13 @@ def fidelity(
     chains: Annotated[
         bool, typer.Option("--chains", help="Also compact three and five times in a row; this takes a while.")
     ] = False,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="A model that answers from the views.", autocompletion=complete_models),
-    ] = None,
-    questions: Annotated[int, typer.Option(min=1, metavar="N", help="Ask the judge N questions about each view.")] = 20,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     json: Json = False,
 ) -> None:
     """Measure what compactions keep of what was needed later.
 
-    Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine,
-    but for what a judge is asked. The exit code is 1 when a gate isn't met.
+    Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine.
+    The exit code is 1 when a gate isn't met.
     """
 
     # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
@@ -148,9 +262,8 @@ def fidelity(
         raise BadSetting(f"--at {at}: give cut or boundary")
     found = named_logs(files).paths
     options = fidelity.FidelityOptions(
-        budgets=tuple(budget or ()) or (fidelity.DEFAULT_BUDGETS if judge is None else (fidelity.DEFAULT,)),
+        budgets=tuple(budget or ()) or fidelity.DEFAULT_BUDGETS,
         chain_budgets=tuple(dict.fromkeys((*(fidelity.CHAINED if chains else ()), *report.chained_in(gates)))),
-        judge=_judge(judge, questions) if judge else None,
         strategies={name: fidelity.STRATEGIES[name] for name in strategy or fidelity.STRATEGIES},
         where=("cut", "boundary") if at is None else ("cut",) if at == "cut" else ("boundary",),
     )
@@ -225,19 +338,6 @@ def beside(
     if len(report.skipped) == len(found):
         note(f"none of the files could be read; {clean(report.skipped[0][0])}: {clean(report.skipped[0][1])}")
         raise typer.Exit(EXIT_FAILED)
-
-
-def _judge(name: str, questions: int) -> Judge:
-    """The model of a name, made now, so that a name that can't be asked is said before anything is measured."""
-    import os
-
-    from perdure.adapters.providers.connect import OFFLINE, connect
-    from perdure.lab.bench.judge import Judge
-
-    if name.strip() == OFFLINE:
-        raise BadSetting("--judge offline: a judge has to be a model; write provider:model")
-    connect(name, os.environ)
-    return Judge(lambda: connect(name, os.environ), questions)
 
 
 @app.command(

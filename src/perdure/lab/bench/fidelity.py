@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import anyio
-
 from perdure.adapters.logs import read_log
 from perdure.compaction.ledger import compact_messages as engine_ledger
 from perdure.errors import BadSetting, PerdureError
 from perdure.lab.bench.baselines import BASELINES, Strategy, keep_last
-from perdure.lab.bench.judge import ClozeQuestion, Judge, Judged, judge_all, questions_of
 from perdure.lab.bench.live_view import LIVE, CompactionTarget, live_view, parts_of
 from perdure.lab.bench.places import BenchCut, Where, cuts_of_recording, is_one_project
 from perdure.lab.bench.probe import Gold, gold_of, shown, utterances_of
@@ -139,7 +136,6 @@ class FidelityOptions:
     chain_budgets: tuple[str, ...] = ()  # at these, sessions are also compacted several times in a row
     lengths: tuple[int, ...] = (3, 5)
     lost_of: tuple[str, ...] = LIVE
-    judge: Judge | None = None  # a model that reads the views, too
     draws: int = 500
     seed: int = 0
     cpu_seconds: Callable[[], float] = time.process_time
@@ -154,7 +150,7 @@ def run(
         bench.file(path)
         if on_progress is not None:
             on_progress(done, len(files), path.name)
-    return bench.report(len(files), bench.judged(on_progress))
+    return bench.report(len(files))
 
 
 class _FidelityRun:
@@ -165,7 +161,6 @@ class _FidelityRun:
         self.chains = Chains(self.options.lengths)
         self.lost: list[LostFact] = []
         self.skipped: list[tuple[str, str]] = []
-        self.questions: dict[tuple[str, str], list[ClozeQuestion]] = {}
 
     def file(self, path: Path) -> None:
         try:
@@ -228,8 +223,6 @@ class _FidelityRun:
         pool.tokens.append(base_tokens(text))
         pool.compacted_tokens += place.tokens
         pool.cpu_seconds += cpu_seconds
-        if self.options.judge is not None and key[1] in (*LIVE, REAL):
-            self.questions.setdefault(key, []).extend(questions_of(place, gold, text))
         if key[1] in self.options.lost_of:
             self.lost.extend(_lost(place, scored, key))
         return pool
@@ -264,12 +257,7 @@ class _FidelityRun:
                 shape = CompactionTarget(memory_tokens=budget.tokens, tail_tokens=budget.tail_tokens)
                 self.chains.measure(place, gold, (budget.name, shape), naive)
 
-    def judged(self, on_progress: OnProgress | None) -> tuple[Judged, ...]:
-        """What a model reads out of the views, when one is asked (QLT-5)."""
-        judge = self.options.judge
-        return () if judge is None else anyio.run(judge_all, judge, self.questions, on_progress)
-
-    def report(self, files: int, judged: tuple[Judged, ...] = ()) -> FidelityReport:
+    def report(self, files: int) -> FidelityReport:
         names = {session for pool in self.pools.values() for session in pool.sessions}
         draws = drawn_sessions(sorted(names), self.options.draws, self.options.seed)
         order = {budget.name: number for number, budget in enumerate(self.budgets)}
@@ -280,7 +268,6 @@ class _FidelityRun:
             lost=tuple(self.lost),
             files=files,
             skipped=tuple(self.skipped),
-            judged=judged,
         )
 
 

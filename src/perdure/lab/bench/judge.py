@@ -1,36 +1,52 @@
-"""A model reads the view: questions with mechanical gold, and how often it claims what isn't there (QLT-5).
+"""A model reads a view: questions with mechanical gold, and how often it claims what isn't there (QLT-5).
 
 Each question is a line that stood before the cut with one name taken out of it: which name stood there? Code decides
 whether the answer names it, so no model's opinion enters. Every question is asked twice over: of the view, and of the
-same view without any line that holds the name. There the only right answer is UNKNOWN, so whatever else is said is a
-false positive: a guess, or something that the model knew before. A score means nothing without that rate beside it.
+same view without any line that holds the name or shows how it is spelt. There the only right answer is UNKNOWN, so
+whatever else is said is a false positive: a guess, or something that the model knew before. A score means nothing
+without that rate beside it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from perdure import prompts
-from perdure.engine.turn import run_turn
-from perdure.errors import PerdureError
+from perdure.context.groups import flatten
+from perdure.context.models import model_spec
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest, to_request
+from perdure.context.view import project
+from perdure.engine.ask import JobModels, ask_job
+from perdure.engine.session import LiveSession
+from perdure.errors import SpendingCapReached
 from perdure.lab.bench.places import BenchCut
 from perdure.lab.bench.probe import FactName, Gold, NeededName, Utterance, names_in, places_of, utterances_of
 from perdure.lab.bench.scores import flat
 from perdure.ports.session import Model
-from perdure.settings import Settings
-from perdure.wiring import SessionOptions as Parts
-from perdure.wiring import memory_session
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Front
+from perdure.transcript.tokens import base_tokens
 
 UNKNOWN: Final = "UNKNOWN"
 BLANK: Final = "_____"
 REPLICATES: Final = 3
+OUTPUT_TOKENS: Final = 2_000  # a name takes ten; some models think first
 _LINE_CHARS: Final = (30, 300)  # shorter lines ask for nothing in particular, longer ones for anything
 _ANSWER_CHARS: Final = 160
 _WORDS: Final = 4  # that a line must hold beside the name, to say which place is meant
+_HEDGED_CHARS: Final = 80  # behind an UNKNOWN; what is longer says something else
+_RULES_TOKENS: Final = 110  # of what stands before a view, and around a line
+_QUESTION_TOKENS: Final = 30
+_TELLING: Final = 4  # letters and digits that show how a name is spelt
 _KINDS: Final = {
     "path": "the end of a path",
     "file": "the name of a file",
@@ -41,62 +57,40 @@ _KINDS: Final = {
     "hash": "the beginning of a hash",
     "number": "a number",
 }
-OnProgress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Who is asked, and how much: `questions` for each strategy at each budget. `model` makes it, in the event loop."""
-
-    model: Callable[[], Model]
-    questions: int = 20
-    replicates: int = REPLICATES
-    seed: int = 0
+_LETTERS: Final = re.compile(r"[^a-z0-9]+")
+_DIGITS: Final = re.compile(r"\d+")
+_NUMBERED: Final = re.compile(r"^\d+(?:→|[:\t] ?) ?")  # put in front of lines by tools
 
 
 @dataclass(frozen=True, slots=True)
 class ClozeQuestion:
-    """A line with a blank, and the name that fills it."""
+    """A line with a blank, and the name that fills it. `place` is the number of the cut whose views are asked."""
 
     session: str
     line: str
     name: FactName
-    view: str
+    place: int = 0
+
+    @property
+    def is_alike(self) -> tuple[str, str]:
+        """What questions share that ask for the same, or nearly: lines that differ in numbers alone."""
+        return self.session, _DIGITS.sub("0", self.line)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a model made of the views of one strategy at one budget; all shares in percent of answers.
-
-    `correct`: the name itself, from the view. `false_positive`: anything but UNKNOWN where the view says nothing of it.
-    `held`: questions whose name the view holds at all, which is what a perfect reader could reach. `agreeing`:
-    questions whose replicates were all right or all wrong.
-    """
-
-    model: str
-    budget: str
-    strategy: str
-    questions: int
-    replicates: int
-    answers: int
-    failed: int
-    correct: float
-    unknown: float
-    wrong: float
-    held: float
-    false_positive: float
-    right_without_view: float
-    agreeing: float
+# --- questions ------------------------------------------------------------------------------------------------------
 
 
-def questions_of(place: BenchCut, gold: Gold, view: str) -> Iterator[ClozeQuestion]:
+def questions_of(place: BenchCut, gold: Gold, number: int = 0) -> list[ClozeQuestion]:
     """The questions of a place: for each needed fact the last telling line that it stood in, and no other name did."""
     said = utterances_of(place.before, place.lines)
     everything = flat("\n".join(one.text for one in said))
+    found: dict[tuple[str, str], ClozeQuestion] = {}
     for fact in gold.facts:
         line = _line_of(fact, said)
         if line is not None and _is_one_answer(line, everything):
-            yield ClozeQuestion(place.session, line, fact.name, view)
+            question = ClozeQuestion(place.session, line, fact.name, number)
+            found.setdefault(question.is_alike, question)
+    return list(found.values())
 
 
 def _line_of(fact: NeededName, said: Sequence[Utterance]) -> str | None:
@@ -108,9 +102,10 @@ def _line_of(fact: NeededName, said: Sequence[Utterance]) -> str | None:
             first = one.text.rfind("\n", 0, start) + 1
             last = one.text.find("\n", end)
             line = flat(one.text[first:start] + BLANK + one.text[end : last if last >= 0 else len(one.text)])
+            line = _NUMBERED.sub("", line)
             rest = line.replace(BLANK, " ")
             is_telling = least <= len(line) <= most and sum(word.isalpha() for word in rest.split()) >= _WORDS
-            if is_telling and fact.name not in set(names_in(rest)):
+            if is_telling and line.count(BLANK) == 1 and not shows_spelling(rest, fact.name):
                 return line
         if one.line < fact.seen_line:
             return None
@@ -119,16 +114,22 @@ def _line_of(fact: NeededName, said: Sequence[Utterance]) -> str | None:
 
 def _is_one_answer(line: str, everything: str) -> bool:
     """Whether only one thing ever stood in the blank."""
+    return len({filled.strip("`'\",;:.()") for filled in _fillings(line, everything)}) == 1
+
+
+def _fillings(line: str, text: str) -> Iterator[str]:
+    """What stands in the blank of a line, wherever a text holds the rest of it."""
     before, _, behind = line.partition(BLANK)
-    pattern = re.compile(rf"{re.escape(before)}(\S{{1,{_ANSWER_CHARS}}}?){re.escape(behind)}")
-    return len({match[1].strip("`'\",;:.()") for match in pattern.finditer(everything)}) == 1
+    ends = re.escape(behind) or r"(?!\S)"
+    for match in re.finditer(rf"{re.escape(before)}(\S{{1,{_ANSWER_CHARS}}}?){ends}", text):
+        yield match[1]
 
 
-def sample_questions(questions: Sequence[ClozeQuestion], most: int, seed: int) -> list[ClozeQuestion]:
-    """So many questions, of as many sessions as there are, the same ones in any process."""
+def sample_questions(questions: Iterable[ClozeQuestion], most: int, seed: int) -> list[ClozeQuestion]:
+    """So many questions, of as many sessions as there are, the same ones in any process; none twice."""
     dice = random.Random(seed)
     by_session: dict[str, list[ClozeQuestion]] = {}
-    for question in questions:
+    for question in {one.is_alike: one for one in questions}.values():
         by_session.setdefault(question.session, []).append(question)
     for some in by_session.values():
         dice.shuffle(some)
@@ -140,117 +141,165 @@ def sample_questions(questions: Sequence[ClozeQuestion], most: int, seed: int) -
     return found
 
 
-def without_lines_naming(view: str, name: FactName) -> str:
-    """The view without any line that names it: what the question then asks for isn't there."""
-    return "\n".join(line for line in view.splitlines() if name not in set(names_in(line)))
+def shows_spelling(text: str, name: FactName) -> bool:
+    """Whether a text names it, or gives away how it is spelt: in another case, with other signs, within a longer name.
 
-
-async def judge_all(
-    asked: Judge, found: Mapping[tuple[str, str], Sequence[ClozeQuestion]], on_progress: OnProgress | None = None
-) -> tuple[Judged, ...]:
-    """All strategies at all budgets, one after the other; the model is closed at the end."""
-    model = asked.model()
-    try:
-        return tuple(
-            [
-                await judge(
-                    model,
-                    sample_questions(questions, asked.questions, asked.seed),
-                    about,
-                    replicates=asked.replicates,
-                    on_progress=on_progress,
-                )
-                for about, questions in found.items()
-                if questions
-            ]
-        )
-    finally:
-        await model.close()
-
-
-async def judge(
-    model: Model,
-    questions: Sequence[ClozeQuestion],
-    about: tuple[str, str],
-    *,
-    replicates: int = REPLICATES,
-    on_progress: OnProgress | None = None,
-) -> Judged:
-    """Ask every question, one a prompt, of the view and of the view without the answer, so often each.
-
-    `about`: budget and strategy that the views are of. A call that fails is counted and no answer.
+    Of a path, the stem of its file is enough.
     """
-    counts = dict.fromkeys(("correct", "unknown", "wrong", "claimed", "silent", "right", "failed"), 0)
-    agreeing = done = 0
-    for question in questions:
-        told: set[bool] = set()
-        for view, is_control in ((question.view, False), (without_lines_naming(question.view, question.name), True)):
-            for _ in range(replicates):
-                answer = await _ask_one(model, question, view)
-                done += 1
-                if on_progress is not None:
-                    on_progress(done, len(questions) * replicates * 2, f"{about[1]} at {about[0]}")
-                if answer is None:
-                    counts["failed"] += 1
-                    continue
-                is_right = names_it(answer, question.name)
-                if is_control:
-                    counts["claimed" if is_right or not is_unknown(answer) else "silent"] += 1
-                    counts["right"] += is_right
-                else:
-                    told.add(is_right)
-                    counts["correct" if is_right else "unknown" if is_unknown(answer) else "wrong"] += 1
-        agreeing += len(told) == 1
-    return _judge_one(model.about.id, about, questions, replicates, {**counts, "agreeing": agreeing})
+    if name in set(names_in(text)):
+        return True
+    known = _LETTERS.sub("", text.lower())
+    whole = _LETTERS.sub("", name.key.lower())
+    if name.kind in ("path", "file"):
+        stem = _LETTERS.sub("", name.key.rsplit("/", 1)[-1].split(".", 1)[0].lower())
+        if len(stem) >= _TELLING and stem in known:
+            return True
+    return len(whole) >= _TELLING and whole in known
 
 
-def _judge_one(
-    model: str, about: tuple[str, str], questions: Sequence[ClozeQuestion], replicates: int, counts: Mapping[str, int]
-) -> Judged:
-    held = sum(question.name in set(names_in(question.view)) for question in questions)
-    asked = counts["correct"] + counts["unknown"] + counts["wrong"]
-    controls = counts["claimed"] + counts["silent"]
-
-    def percent(part: int, of: int) -> float:
-        return 100 * part / of if of else 0.0
-
-    return Judged(
-        model,
-        *about,
-        questions=len(questions),
-        replicates=replicates,
-        answers=asked + controls,
-        failed=counts["failed"],
-        correct=percent(counts["correct"], asked),
-        unknown=percent(counts["unknown"], asked),
-        wrong=percent(counts["wrong"], asked),
-        held=percent(held, len(questions)),
-        false_positive=percent(counts["claimed"], controls),
-        right_without_view=percent(counts["right"], controls),
-        agreeing=percent(counts["agreeing"], len(questions)),
-    )
+def without_lines_naming(view: str, name: FactName) -> str:
+    """The view without any line that names it or shows how it is spelt: what the question then asks for isn't there."""
+    return "\n".join(line for line in view.splitlines() if not shows_spelling(line, name))
 
 
-async def _ask_one(model: Model, question: ClozeQuestion, view: str) -> str | None:
-    """One answer, in a session of its own; None when the model gave none."""
-    settings = Settings(auto_compact=False, notes=False, offload=False)
-    session = await memory_session("judge", parts=Parts(settings=settings))
-    kind = _KINDS[question.name.kind]
-    prompt = prompts.render("judge_question", kind=kind, unknown=UNKNOWN, record=view, line=question.line, blank=BLANK)
-    try:
-        return (await run_turn(session, prompt, model, summarizer=())).text
-    except PerdureError:
-        return None
+# --- what a view holds ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    """Where the answer to a question stands in a view: its name anywhere; its line, word for word; in which third.
+
+    `third` is None for a name that isn't there, or stands in several.
+    """
+
+    name: bool
+    line: bool
+    third: int | None = None
+
+
+def held_in(view: str, question: ClozeQuestion) -> HeldAnswer:
+    """What a perfect reader could find: the line where it stands, the name if something else tells that it fits."""
+    places = [start for start, _ in places_of(view, question.name, most=1_000)]
+    thirds = {min(2, start * 3 // max(1, len(view))) for start in places}
+    is_named = question.name in set(names_in(view))
+    has_line = is_named and any(question.name in set(names_in(one)) for one in _fillings(question.line, flat(view)))
+    return HeldAnswer(is_named, has_line, thirds.pop() if is_named and len(thirds) == 1 else None)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+def question_request(about: ModelInfo, session: LiveSession, question: ClozeQuestion, view: str) -> ModelRequest:
+    """The request for one answer. All questions about a view share its beginning, so it is read from the cache.
+
+    The view stands between tags that nothing in it can close; it is quoted material, not the system's words.
+    """
+    tag = f"record-{hashlib.sha256(view.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    rules = prompts.render("judge_rules", unknown=UNKNOWN)
+    asked = prompts.render("judge_question", kind=_KINDS[question.name.kind], line=question.line, blank=BLANK)
+    said = Message.of("user", [text_block(f"<{tag}>\n{view}\n</{tag}>"), text_block(asked)], origin="reminder")
+    front = Front(model=about.id, system=(msgspec.Raw(text_block(rules).raw),))
+    shown = project((front, msgspec.structs.replace(said, id=MessageId("question"))))
+    facts = session.facts("bench")
+    settings = replace(facts.settings, max_output_tokens=OUTPUT_TOKENS, thinking="drop")
+    facts = replace(facts, settings=settings, model=model_spec(about.id))
+    return to_request(shown, facts, protocol=about.protocol, stream=True, groups=flatten(shown), marks={0: 0})
+
+
+def question_tokens(question: ClozeQuestion, view: str) -> tuple[int, int]:
+    """How many tokens a prompt takes by the base rule: what questions about the same view share, and the rest."""
+    return _RULES_TOKENS + base_tokens(view), _QUESTION_TOKENS + base_tokens(question.line)
+
+
+async def ask_one(session: LiveSession, model: Model, question: ClozeQuestion, view: str) -> str | None:
+    """One answer; None when the model gave none. Raises `SpendingCapReached`."""
+
+    def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
+        request = question_request(about, session, question, view)
+        return request, sum(question_tokens(question, view))
+
+    said = await ask_job(session, JobModels(extractor=(model,)), "extractor", asking)
+    if isinstance(said, SpendingCapReached):
+        raise said
+    return said.text if isinstance(said, Reply) else None
 
 
 def is_unknown(answer: str) -> bool:
     """Whether an answer says that the record doesn't tell."""
-    words = answer.strip().strip("`'\".").upper()
-    return words in ("", UNKNOWN) or (words.startswith(UNKNOWN) and len(words) < len(UNKNOWN) + 80)
+    words = answer.strip().strip("`'\"*.").upper()
+    return words in ("", UNKNOWN) or (words.startswith(UNKNOWN) and len(words) < len(UNKNOWN) + _HEDGED_CHARS)
 
 
-def names_it(answer: str, name: FactName) -> bool:
-    """Whether an answer names it, and nothing else: a list of everything is no answer."""
-    found = dict.fromkeys(names_in(answer.strip().strip("`'\"")))
-    same = [one for one in found if one == name or name.key.endswith(f"/{one.key}") or one.key.endswith(f"/{name.key}")]
-    return name in found and len(found) - len(same) <= 1
+def names_it(answer: str, question: ClozeQuestion) -> bool:
+    """Whether an answer names it, and nothing else: neither a list nor a guess behind an UNKNOWN is an answer.
+
+    What the line itself says may be repeated, and what stands in one piece with the name, such as its folder.
+    """
+    if answer.strip().strip("`'\"*.").upper().startswith(UNKNOWN):
+        return False
+    name, own = question.name, set(names_in(question.line.replace(BLANK, " ")))
+    has_named = False
+    for piece in answer.split():
+        found = set(names_in(piece.strip("`'\"")))
+        if name in found or any(one.key.endswith(f"/{name.key}") for one in found):
+            has_named = True
+        elif any(one not in own and not name.key.endswith(f"/{one.key}") for one in found):
+            return False
+    return has_named
+
+
+@dataclass(slots=True)
+class QuestionAnswers:
+    """What came of one question: answers of the view, and of the view without the name (`claimed`, `silent`).
+
+    `lucky`: of the latter, those that named it all the same; `named`: that said its name, and perhaps more.
+    """
+
+    question: ClozeQuestion
+    held: HeldAnswer
+    right: int = 0
+    unknown: int = 0
+    wrong: int = 0
+    claimed: int = 0
+    silent: int = 0
+    lucky: int = 0
+    failed: int = 0
+
+    def add(self, answer: str | None, *, is_control: bool) -> None:
+        """Count one answer. A name behind an UNKNOWN is no answer to the view, and a claim without it."""
+        if answer is None:
+            self.failed += 1
+            return
+        is_right, said = names_it(answer, self.question), set(names_in(answer))
+        if is_control:
+            is_named = self.question.name in said
+            self.lucky += is_named
+            silent = is_unknown(answer) and not is_named
+            self.silent, self.claimed = self.silent + silent, self.claimed + (not silent)
+        elif is_right:
+            self.right += 1
+        elif is_unknown(answer):
+            self.unknown += 1
+        else:
+            self.wrong += 1
+
+    @property
+    def asked(self) -> int:
+        """Answers that the view got."""
+        return self.right + self.unknown + self.wrong
+
+    @property
+    def controls(self) -> int:
+        return self.claimed + self.silent
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether all answers of the view were right, or none was."""
+        return self.asked > 0 and self.right in (0, self.asked)
+
+
+def prompts_of(question: ClozeQuestion, view: str, replicates: int) -> Iterator[tuple[str, bool]]:
+    """The views that a question is asked of, and whether each is a control."""
+    for text, is_control in ((view, False), (without_lines_naming(view, question.name), True)):
+        for _ in range(replicates):
+            yield text, is_control

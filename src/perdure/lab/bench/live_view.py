@@ -15,13 +15,17 @@ import msgspec
 
 from perdure.adapters.journal.in_memory import MemoryNotes
 from perdure.adapters.machine.jobs import WaitingJobs
+from perdure.adapters.sinks import ListSink
 from perdure.context.view import ContextView
+from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionSuccess, compact
-from perdure.engine.session import LiveSession, ModelWindow
+from perdure.engine.session import LiveSession, ModelWindow, Services
 from perdure.engine.turn import prepare
 from perdure.errors import PerdureError
+from perdure.events import CompactionAttemptFailed, NotesFellBack, NotesUpdated
 from perdure.lab.bench.probe import shown_block
+from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
 from perdure.testing.models import CountingIds
 from perdure.transcript.messages import Message
@@ -30,6 +34,7 @@ from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import memory_session
 
 LIVE = ("ledger", "session_memory")  # strategies that a session has without a model
+BY_MODEL = {"full": "full", "model_notes": "session_memory"}  # those that need one, with their names in journals
 _WINDOWS = (200_000, 1_000_000)
 
 
@@ -45,15 +50,18 @@ class LiveView:
 
 @dataclass(slots=True)
 class _BenchClock:
-    """The time of what was last said."""
+    """The time of what was last said; where a real model is waited for, waiting takes its time."""
 
     at: float = 0.0
+    is_waiting: bool = False
 
     def now(self) -> float:
         return self.at
 
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
+        if self.is_waiting:
+            await anyio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,7 @@ class CompactionTarget:
 
     def settings(self, strategy: str) -> Settings:
         """Auto-compaction is off: the bench says when."""
-        has_notes = strategy == "session_memory"
+        has_notes = strategy in ("session_memory", "model_notes")
         if self.memory_tokens is None:
             return Settings(auto_compact=False, notes=has_notes)
         tail = self.tail_tokens
@@ -93,12 +101,31 @@ class _BenchSession:
 
     @classmethod
     async def start(
-        cls, shape: CompactionTarget, strategy: str, tokens: int, cpu_seconds: Callable[[], float]
+        cls,
+        shape: CompactionTarget,
+        strategy: str,
+        tokens: int,
+        cpu_seconds: Callable[[], float],
+        *,
+        model: Model | None = None,
+        sink: Sink | None = None,
     ) -> _BenchSession:
-        clock = _BenchClock()
+        clock = _BenchClock(is_waiting=model is not None)
         window = next((size for size in _WINDOWS if tokens * 2 < size), max(_WINDOWS[-1], tokens * 3))
         settings = shape.settings(strategy)
-        parts = Parts(settings=settings, clock=clock, ids=CountingIds(), window=ModelWindow(window, "setting"))
+        writers = () if model is None else (model,)
+        services = Services(
+            summarizer=writers if strategy == "full" else (),
+            helpers=JobModels(notes=writers if strategy == "model_notes" else ()),
+        )
+        parts = Parts(
+            settings=settings,
+            clock=clock,
+            ids=CountingIds(),
+            window=ModelWindow(window, "setting"),
+            services=services,
+            sink=sink,
+        )
         session = await memory_session("bench", notes=MemoryNotes() if settings.notes else None, parts=parts)
         return cls(session, clock, Keepers(WaitingJobs(), session.services.keepers), cpu_seconds)
 
@@ -176,6 +203,38 @@ async def _live_view(
         if found is None or found.strategy != strategy:
             return None
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenView:
+    """The view that a model's writing left behind, or why there is none."""
+
+    text: str | None
+    reason: str = ""
+
+
+async def view_by_model(
+    messages: Sequence[Message], shape: CompactionTarget, strategy: str, model: Model
+) -> WrittenView:
+    """The view behind messages whose record, or whose notes, a model wrote (`BY_MODEL`); none where code had to."""
+    told = ListSink()
+    drive = await _BenchSession.start(shape, strategy, _tokens(messages), time.process_time, model=model, sink=told)
+    try:
+        for message in messages:
+            await drive.say(message)
+        found = await drive.compact()
+    finally:
+        await drive.session.close()
+    failed = [one.reason for one in told.events if isinstance(one, CompactionAttemptFailed | NotesFellBack)]
+    why = failed[0] if failed else ""
+    if found is None:
+        return WrittenView(None, why or "nothing_to_compact")
+    is_by_model = strategy != "model_notes" or any(
+        isinstance(one, NotesUpdated) and one.engine == model.about.id for one in told.events
+    )
+    if found.strategy != BY_MODEL[strategy] or not is_by_model:
+        return WrittenView(None, why or f"{found.strategy} took over")
+    return WrittenView(found.text)
 
 
 def _tokens(messages: Sequence[Message]) -> int:

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from perdure.errors import BadSetting
-from perdure.lab.bench.judge import Judged
 from perdure.lab.bench.live_view import LIVE
 from perdure.lab.bench.scores import AXES, KeptCount
 
@@ -98,7 +97,6 @@ class FidelityReport:
     lost: tuple[LostFact, ...] = ()
     files: int = 0
     skipped: tuple[tuple[str, str], ...] = ()
-    judged: tuple[Judged, ...] = ()
 
     def row(self, budget: str, strategy: str, where: str | None = None) -> FidelityRow | None:
         """The row of a strategy at a budget; at cuts, unless only boundaries were measured or asked for."""
@@ -268,7 +266,6 @@ def as_table(report: FidelityReport, *, lost: int = 0) -> str:
         lines.append(_line("  of", ["", *(_of(rows[0], axis) for axis in AXES), ""]))
         blocks.append("\n".join(lines))
     blocks += [_chain(chain) for chain in report.chains]
-    blocks += [_judged(report.judged)] if report.judged else []
     blocks += [_lost(report.lost, lost)] if lost and report.lost else []
     blocks += ["\n".join(f"left out: {file}: {why}" for file, why in report.skipped)] if report.skipped else []
     return "\n\n".join(blocks) if blocks else "nothing to measure: no session is long enough"
@@ -287,7 +284,6 @@ def as_markdown(report: FidelityReport, *, lost: int = 0) -> str:
             lines.append(f"| {row.strategy} | {row.tokens:,} | {' | '.join(cells)} | {row.cpu_ms:.0f} |")
         blocks.append("\n".join(lines))
     blocks += [f"```text\n{_chain(chain)}\n```" for chain in report.chains]
-    blocks += [f"```text\n{_judged(report.judged)}\n```"] if report.judged else []
     blocks += [f"```text\n{_lost(report.lost, lost)}\n```"] if lost and report.lost else []
     return "\n\n".join(blocks)
 
@@ -335,21 +331,6 @@ def _chain(chain: CompactionChain) -> str:
     for name, percents in (("once", chain.once), ("chained", chain.chained), ("naive", chain.naive)):
         if percents:
             lines.append(_line(name, [f"{percents[axis]:.1f}" if axis in percents else "-" for axis in CHAIN_AXES]))
-    return "\n".join(lines)
-
-
-def _judged(judged: Sequence[Judged]) -> str:
-    first = judged[0]
-    columns = ["budget", "asked", "right", "unknown", "wrong", "false pos", "by luck", "held", "agreeing", "failed"]
-    lines = [
-        f"read by {first.model}: {first.replicates} answers to each question, and as many where the view says nothing",
-        _line("strategy", columns),
-    ]
-    for one in judged:
-        shares = (one.correct, one.unknown, one.wrong, one.false_positive, one.right_without_view)
-        more = (one.held, one.agreeing)
-        cells = [one.budget, str(one.questions), *(f"{share:.1f}" for share in (*shares, *more)), str(one.failed)]
-        lines.append(_line(one.strategy, [cell[:11] for cell in cells]))
     return "\n".join(lines)
 
 
