@@ -332,7 +332,8 @@ def beside(
     elif len(report.skipped) < len(found):
         out(f"no compaction with a summary to compare in {plural(report.files, 'file')}")
     if folder is not None and report.places:
-        write(report, folder, force=force)
+        written = write(report, folder, force=force)
+        note(f"wrote {plural(written, 'file')} to {folder}")
     for why, count in Counter(why for _, _, why in report.left_out).items():
         note(f"{plural(count, 'compaction')} left out: {why}")
     if len(report.skipped) == len(found):

@@ -17,13 +17,13 @@ from perdure.cli.output import (
     out,
     padded,
     plain,
-    plural,
     table,
     tokens,
     width_of,
     wrapped,
     write_whole,
 )
+from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
     from perdure.lab.bench.beside import BesideAxis, BesidePlace, BesideReport
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LEAST_COLUMN: Final = 50  # narrower columns can't be read
 _BETWEEN: Final = " │ "
 _TAB: Final = 4
+_STEM_CHARS: Final = 60  # of a file's name, in up to four bytes each
 _NAMED: Final = 12
 _QUOTED: Final = 4
 _QUOTED_CHARS: Final = 160
@@ -141,20 +142,22 @@ def _pieces(text: str, width: int) -> Iterator[str]:
         yield from _pieces(line, width - over) if 0 < over < width else (line,)
 
 
-def write(report: BesideReport, folder: Path, *, force: bool) -> None:
-    """Both texts of each place as files of a folder; nothing is written when one of them is there already."""
+def write(report: BesideReport, folder: Path, *, force: bool) -> int:
+    """Both texts of each place as files of a folder; nothing is written when one of them is there already. How many."""
     files: dict[Path, tuple[str, str]] = {}
     for place in report.places:
-        name = stem = f"{clean(Path(place.file).stem)}-{place.line}"
+        name = stem = f"{clean(Path(place.file).stem)[:_STEM_CHARS]}-{place.line}"
         number = 1
         while folder / f"{name}.record.md" in files:
             number += 1
             name = f"{stem}-{number}"
         files[folder / f"{name}.record.md"] = (place.file, place.record.text)
         files[folder / f"{name}.summary.md"] = (place.file, place.summary.text)
+    if folder.exists() and not folder.is_dir():
+        raise BadSetting(f"--out {folder}: is no folder")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path, (log, _) in files.items():
         check_target(log, path, force=force)
     for path, (_, text) in files.items():
         write_whole(path, f"{text}\n".encode(errors="replace"), force=force)
-    out(f"\nwrote {plural(len(files), 'file')} to {clean(str(folder))}")
+    return len(files)

@@ -190,7 +190,7 @@ def test_texts_are_written_as_files(tmp_path: Path) -> None:
     stem = f"session-{AT + 1}"
     assert set(texts) == {f"{name}.{kind}.md" for name in (stem, f"{stem}-2") for kind in ("record", "summary")}
     assert texts[f"{stem}.summary.md"] == f"{SUMMARY}\n" and "Record of earlier work" in texts[f"{stem}.record.md"]
-    assert "\nTHE RECORD" not in done.stdout and "ONLY IN THE RECORD" in done.stdout and "wrote 4 files" in done.stdout
+    assert "\nTHE RECORD" not in done.stdout and "ONLY IN THE RECORD" in done.stdout and "wrote 4 files" in done.stderr
     (tmp_path / "new/texts" / f"{stem}.record.md").write_text("mine")
     for path in (tmp_path / "new/texts").glob("*-2.*"):
         path.unlink()
@@ -200,8 +200,17 @@ def test_texts_are_written_as_files(tmp_path: Path) -> None:
         and "already exists" in again.stderr
         and len(list((tmp_path / "new/texts").iterdir())) == 2
     )
-    assert beside(*words, "--force", folder=tmp_path).returncode == 0
+    forced = beside(*words, "--force", "--json", folder=tmp_path)
+    assert forced.returncode == 0 and len(json.loads(forced.stdout)["places"]) == 2
     assert (tmp_path / "new/texts" / f"{stem}.record.md").read_text() != "mine"
+
+
+def test_a_long_name_and_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    long = log.rename(tmp_path / f"{'長' * 80}.jsonl")
+    assert beside(long, "--budget", "1k", "--out", "texts", folder=tmp_path).returncode == 0
+    refused = beside(long, "--budget", "1k", "--out", long, folder=tmp_path)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "is no folder" in refused.stderr
 
 
 # --- which compactions
