@@ -412,21 +412,24 @@ class EvidenceCover:
     def __init__(self, memory: LedgerMemory, wanted: EvidenceTarget, *, most: int) -> None:
         self.chosen: list[EvidenceText] = []
         self._memory, self._wanted = memory, wanted
-        self._waiting = sorted(_best(memory, wanted, most))
+        self._bounds = _bounds(memory, wanted)
+        self._waiting = _best(self._bounds, most)
         self._candidates: dict[int, _EvidenceCandidate] = {}
         self._covered: dict[str, float] = {}
         self._opened: set[str] = set()
         self._heap: list[tuple[float, int]] = []
 
-    def take(self, units: int) -> int:
-        """Choose pieces for at most `units` more; returns what is left of them."""
+    def take(self, units: int, *, is_last: bool = False) -> int:
+        """Choose pieces for at most `units` more; returns what is left of them. The last time, nothing is kept back."""
         heap = self._heap
         too_large: list[tuple[float, int]] = []
-        while units > _LEAST_UNITS and self._has_next():
+        while units > _LEAST_UNITS and self._has_next(units if is_last else None):
             stale, index = heapq.heappop(heap)
             candidate = self._candidates[index]
+            if is_last and candidate.units > units:
+                continue
             ratio = self._ratio(candidate)
-            if -stale > ratio and self._has_next() and -heap[0][0] > ratio:
+            if -stale > ratio and self._has_next(units if is_last else None) and -heap[0][0] > ratio:
                 heapq.heappush(heap, (-ratio, index))
                 continue
             cost = self._cost(candidate)
@@ -441,12 +444,14 @@ class EvidenceCover:
             heapq.heappush(heap, entry)
         return units
 
-    def _has_next(self) -> bool:
-        """Whether a candidate is left; the best of all then leads the heap."""
-        heap, waiting = self._heap, self._waiting
-        while waiting and (not heap or waiting[-1][0] >= -heap[0][0]):
-            index = waiting.pop()[1]
-            candidate = _candidate(self._memory, self._memory.pieces[index], self._wanted)
+    def _has_next(self, most: int | None) -> bool:
+        """Whether a candidate of at most `most` units is left; the best of all then leads the heap."""
+        heap, waiting, bounds, pieces = self._heap, self._waiting, self._bounds, self._memory.pieces
+        while waiting and (not heap or bounds[waiting[-1]] >= -heap[0][0]):
+            index = waiting.pop()
+            if most is not None and len(pieces[index].text) > most:
+                continue
+            candidate = _candidate(self._memory, pieces[index], self._wanted)
             if candidate is not None:
                 self._candidates[index] = candidate
                 gain = sum(candidate.gains.values())  # as long as nothing was chosen, which is what it waited under
@@ -463,19 +468,24 @@ class EvidenceCover:
         return gain * (1 + candidate.extra) / self._cost(candidate)
 
 
-def _best(memory: LedgerMemory, wanted: EvidenceTarget, most: int) -> list[tuple[float, int]]:
-    """The pieces that would be worth most if they stood alone, each by its index behind the most that it can be."""
-    pieces, shown, alone = memory.pieces, wanted.shown, memory.alone
+def _bounds(memory: LedgerMemory, wanted: EvidenceTarget) -> list[float]:
+    """For each piece the most that it can be worth for its size."""
+    shown, alone = wanted.shown, memory.alone
     if shown:
         get = {key: worth for key, worth in memory.weights().items() if key not in shown}.get
         alone = [
             worth if shown.isdisjoint(piece.keys) else sum(map(get, piece.keys, repeat(0.0))) / _units_alone(piece)
-            for piece, worth in zip(pieces, alone, strict=True)
+            for piece, worth in zip(memory.pieces, alone, strict=True)
         ]
-    least = heapq.nlargest(most, alone)[-1] if len(pieces) > most else 0.0
-    kept = [(worth, index) for index, worth in enumerate(alone) if worth >= least and worth > 0][:most]
     extra = 1 + _GOAL_WORD * min(len(wanted.goal), _GOAL_MOST) + _SPOKEN
-    return [(worth * extra, index) for worth, index in kept]
+    return [worth * extra for worth in alone]
+
+
+def _best(bounds: list[float], most: int) -> list[int]:
+    """The pieces that would be worth most if they stood alone, by index, the best last."""
+    least = sorted(bounds)[-most] if len(bounds) > most else 0.0
+    kept = [index for index, worth in enumerate(bounds) if worth >= least and worth > 0]
+    return sorted(kept[:most], key=bounds.__getitem__)
 
 
 def _units_alone(piece: EvidenceText) -> int:
@@ -592,7 +602,7 @@ class _RankedFacts(NamedTuple):
         units = _PackedCaps().piece_units
         if sum(map(_piece_units, pieces)) > units:
             cover = EvidenceCover(memory, EvidenceTarget(), most=most_pieces(units))
-            cover.take(units)
+            cover.take(units, is_last=True)
             pieces = cover.chosen
         return cls(memory.heaviest, pieces)
 

@@ -523,25 +523,27 @@ def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
         if "/" in key:
             paths.setdefault(key.rpartition("/")[2], key)
     chosen: dict[str, str] = {}
+    kinds: set[str] = set()
     seen = set(covered)
     for key in ranked:
-        shown = paths.get(key, key)
         if key in seen:
             continue
+        shown = paths.get(key, key)
         kind = kind_of(shown)
-        cost = utf16_units(shown) + 2 + (0 if kind in chosen.values() else 12)
+        cost = utf16_units(shown) + 2 + (0 if kind in kinds else 12)
         if cost > room:
             if room < 24:
                 break
             continue
         room -= cost
         chosen[shown] = kind
+        kinds.add(kind)
         seen.update(facts_in(shown))
     latest = sorted(chosen, key=lambda key: (-memory.facts[key].last, key))
     groups = [
         f"{title}: {', '.join(name(key) for key in latest if chosen[key] == kind)}"
         for kind, title in _KIND_NAMES.items()
-        if kind in chosen.values()
+        if kind in kinds
     ]
     return NameList("\n".join(groups), len(chosen), len(set(ranked) - seen))
 
@@ -920,13 +922,12 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
     room = sheet.units - 160  # without both headings
     cover.take(room - int(room * shares.of_names(room)))
     while True:
-        body, _sources = excerpts(cover.chosen, memory.titles)
+        body, sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
         named = name_list(memory, listed | shown | facts_in(body).keys(), free)
         left = free - utf16_units(named.text) - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
-    body, sources = excerpts(cover.chosen, memory.titles)
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
     named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60)
     sheet.put("names", 50, "Names and values that came up (latest first)", named.text)
