@@ -129,7 +129,7 @@ def neutralised(text: str, *, tokens: bool = False) -> str:
     Every such tag, every imitated turn (`Human:`) and, with `tokens`, every special token of a chat template gains one
     underscore, so `restored` gives back exactly what came; other text stays as it is.
     """
-    return "".join(neutralised_parts((text,), tokens=tokens))
+    return "".join(neutralised_parts((text,), tokens=tokens)) if _may_imitate(text, tokens=tokens) else text
 
 
 def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str]:
@@ -173,9 +173,16 @@ def _ends(pattern: re.Pattern[str], text: str) -> Iterator[int]:
         start = max(start, border)
 
 
+def _may_imitate(text: str, *, tokens: bool) -> bool:
+    """Whether a text holds a character that every imitation has; most texts, and nearly all names, don't."""
+    return "<" in text or ":" in text or (tokens and "[" in text)
+
+
 def _imitations(text: str, *, tokens: bool) -> list[int]:
     """Where an underscore belongs in control tags and turns, and with `tokens` in the special tokens of templates."""
-    places = [*_ends(_tags(tokens=tokens), text)] if "<" in text or (tokens and "[" in text) else []
+    if not _may_imitate(text, tokens=tokens):
+        return []
+    places = [*_ends(_tags(tokens=tokens), text)]
     if any(speaker in text for speaker in _SPEAKERS):
         places = sorted((*places, *_ends(_TURN, text)))
     return places

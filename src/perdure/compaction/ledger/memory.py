@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
 _LONGEST_COMMAND = 2_000
 _STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
+_PLACE = attrgetter("voice", "source")
 _UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
 
 
@@ -158,23 +160,17 @@ class LedgerMemory(msgspec.Struct, dict=True):
 
     def _pieces(self, pieces: tuple[TextPiece, ...]) -> None:
         """Count facts once for each event: all pieces that one voice said in one place."""
-        here, start = self.tokens, 0
-        while start < len(pieces):
-            first = pieces[start]
-            end = start + 1
-            keys = dict.fromkeys(first.keys)
-            while end < len(pieces) and pieces[end].source == first.source and pieces[end].voice == first.voice:
-                keys.update(dict.fromkeys(pieces[end].keys))
-                end += 1
-            self._count(keys, VOICES[first.voice], here)
-            for piece in pieces[start:end]:
-                self.pieces.append(EvidenceText(here, piece.voice, piece.source, piece.text, self.order, piece.keys))
-                self.order += 1
-            start = end
+        for (voice, source), some in groupby(pieces, _PLACE):
+            said = list(some)
+            self._count(dict.fromkeys(chain.from_iterable([piece.keys for piece in said])), VOICES[voice])
+            self.pieces += [
+                EvidenceText(self.tokens, voice, source, piece.text, order, piece.keys)
+                for order, piece in enumerate(said, self.order)
+            ]
+            self.order += len(said)
 
-    def _count(self, keys: Iterable[str], voice: int, here: int) -> None:
-        facts = self.facts
-        crowd = len(list(keys))
+    def _count(self, keys: dict[str, None], voice: int) -> None:
+        facts, here, crowd = self.facts, self.tokens, len(keys)
         for key in keys:
             fact = facts.get(key)
             if fact is None:
@@ -472,9 +468,11 @@ def _bounds(memory: LedgerMemory, wanted: EvidenceTarget) -> list[float]:
     """For each piece the most that it can be worth for its size."""
     shown, alone = wanted.shown, memory.alone
     if shown:
-        get = {key: worth for key, worth in memory.weights().items() if key not in shown}.get
+        get = memory.weights().get
         alone = [
-            worth if shown.isdisjoint(piece.keys) else sum(map(get, piece.keys, repeat(0.0))) / _units_alone(piece)
+            worth
+            if shown.isdisjoint(piece.keys)
+            else sum([get(key, 0.0) for key in piece.keys if key not in shown]) / _units_alone(piece)
             for piece, worth in zip(memory.pieces, alone, strict=True)
         ]
     extra = 1 + _GOAL_WORD * min(len(wanted.goal), _GOAL_MOST) + _SPOKEN

@@ -519,9 +519,8 @@ def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
     """The heaviest facts that nothing on the sheet shows, as many as fit."""
     ranked = [key for key in memory.heaviest if key not in covered]
     paths: dict[str, str] = {}
-    for key in ranked:
-        if "/" in key:
-            paths.setdefault(key.rpartition("/")[2], key)
+    for key in [key for key in ranked if "/" in key]:
+        paths.setdefault(key.rpartition("/")[2], key)
     chosen: dict[str, str] = {}
     kinds: set[str] = set()
     seen = set(covered)
@@ -545,7 +544,7 @@ def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
         for kind, title in _KIND_NAMES.items()
         if kind in kinds
     ]
-    return NameList("\n".join(groups), len(chosen), len(set(ranked) - seen))
+    return NameList("\n".join(groups), len(chosen), len(ranked) - sum(map(seen.__contains__, ranked)))
 
 
 def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
