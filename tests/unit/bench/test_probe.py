@@ -243,6 +243,38 @@ def test_failing_tests_are_named(output: str, test: str) -> None:
     assert gold([calls("Read", file_path="log"), shows(output, "Read")], []).failing == (), "only output of commands"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NameError: name 'rows' is not defined",
+        "src/app.py:12: error: Incompatible types in assignment",
+        "error: failed to push some refs",
+        "bash: frobnicate: command not found",
+        "E   AssertionError: 3 != 4",
+        "[ERROR] could not resolve dependencies: app",
+    ],
+)
+def test_error_lines_that_come_again(line: str) -> None:
+    """QLT-7: seen in two results before the cut, or once and again behind it."""
+    once = [calls("Bash", command="make"), shows(f"building\n{line}\ndone")]
+    flat = " ".join(line.split())
+    found = gold([*once, *once], [])
+    assert found.errors == (flat,)
+    assert percent(found, f"- {flat} (2x)", "errors") == 100
+    assert percent(found, "it failed", "errors") == 0
+    assert gold(once, [shows(line)]).errors == (flat,), "a tool shows it again"
+    assert gold(once, [says(f"Still this:\n{line}")]).errors == (flat,), "the agent does"
+    assert gold(once, [says("Now for something else.")]).errors == ()
+
+
+def test_error_lines_that_dont_count() -> None:
+    for text in ("FAILED tests/test_a.py::test_rows - assert 3 == 4", "src/app.py:12:    raise ValueError('error: x')"):
+        once = [calls("Bash", command="make"), shows(text)]
+        assert gold([*once, *once], []).errors == (), "a failing test has an axis of its own; a search shows programs"
+    read = [calls("Read", file_path="log"), shows("error: failed to push some refs", "Read")]
+    assert gold([*read, *read], []).errors == (), "only what commands say, and calls that failed"
+
+
 def test_open_todos_are_named() -> None:
     todos = [{"content": "Write the parser", "status": "pending"}, {"content": "Read the spec", "status": "completed"}]
     found = gold([calls("TodoWrite", todos=[]), calls("TodoWrite", todos=todos)], [])

@@ -6,6 +6,9 @@ import pytest
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger import compact_messages
+from perdure.compaction.ledger.facts import facts_in
+from perdure.compaction.ledger.memory import EvidenceText
+from perdure.compaction.ledger.render import memory_of_messages, name_list, names_together
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens
 
@@ -85,6 +88,51 @@ def test_what_the_names_leave_is_filled_with_excerpts() -> None:
         talk.bash(f"git show {number}", f"some/folder{number}/module_{number}.py: changed for reason number {number}")
     done = compact_messages(talk.messages, 8_000)
     assert done.dropped["evidence"]["count"] > 0 and 7_800 <= done.tokens <= 8_000
+
+
+def test_names_stand_with_those_they_came_up_with() -> None:
+    """QLT-2: the latest first, each in the order in which it was said; not sorted by kind or letter."""
+    first = "zebra_stripe then Apple.py then --mango-flag"
+    second = "quince_count before banana_split"
+    listed = names_together(
+        ["banana_split", "Apple.py", "zebra_stripe", "gone_long_ago", "--mango-flag", "quince_count"],
+        [
+            EvidenceText(0, 0, "m1", first, 0, tuple(facts_in(first))),
+            EvidenceText(9, 0, "m2", second, 1, tuple(facts_in(second))),
+        ],
+    )
+    assert listed == "quince_count, banana_split; zebra_stripe, Apple.py, --mango-flag; gone_long_ago"
+
+
+def test_of_names_of_the_same_weight_the_shorter_are_listed() -> None:
+    """QLT-2: as many as fit are worth more than one that is long."""
+    long, short = "a_name_that_takes_the_room_of_four_others", ["get_row", "put_row", "pop_row"]
+    memory = memory_of_messages([Message.of("assistant", " ".join((long, *short)))])
+    found = name_list(memory, frozenset(), 4 * len(short[0]))
+    assert set(found.names) == set(short) and found.left == 1 and found.units <= 4 * len(short[0])
+
+
+@pytest.mark.parametrize("how", ["result", "notification"])
+def test_what_a_sub_agent_reports_counts_as_much_as_words_of_the_agent(how: str) -> None:
+    """QLT-2: a report was written for the agent to go on with; a listing only scrolls by."""
+    report = "The parser lives in rowParser, its state in rowState."
+    use = {"type": "tool_use", "id": "t1", "name": "Task", "input": {"description": "look", "prompt": "look around"}}
+    if how == "result":
+        back = [{"type": "tool_result", "tool_use_id": "t1", "content": report}]
+    else:
+        note = f"<task-notification>\n<task-id>t1</task-id>\n<status>completed</status>\n<result>{report}</result>"
+        back = [{"type": "text", "text": f"{note}\n</task-notification>"}]
+    listing = {"type": "tool_use", "id": "t2", "name": "Bash", "input": {"command": "ls"}}
+    listed = {"type": "tool_result", "tool_use_id": "t2", "content": report.replace("row", "col")}
+    memory = memory_of_messages(
+        [
+            Message.of("assistant", [use]),
+            Message.of("user", back, origin="user" if how == "result" else "reminder"),
+            Message.of("assistant", [listing]),
+            Message.of("user", [listed]),
+        ]
+    )
+    assert memory.facts["rowParser"].said == 4 * memory.facts["colParser"].said
 
 
 def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:

@@ -217,9 +217,9 @@ def _cut(line: str) -> list[str]:
     return found
 
 
-# Of the assistant's words, tool input, the user's words, tool output, thinking. What a person or the agent named counts
-# four times what merely scrolled by.
-VOICES = (4, 4, 4, 1, 1)
+# Of the assistant's words, tool input, the user's words, tool output, thinking, reports of sub-agents. What a person or
+# an agent named counts four times what merely scrolled by.
+VOICES = (4, 4, 4, 1, 1, 4)
 HALF_LIFE_TOKENS = 20_000
 _FLOOR = 0.4  # what is old keeps this share: it was named for a reason
 _KINDS = {"name": 1.0, "path": 1.4, "file": 1.5, "flag": 1.2, "value": 0.45, "url": 0.7}

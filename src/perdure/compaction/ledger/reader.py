@@ -198,7 +198,7 @@ def _is_summary(line: str) -> bool:
     return (not line.isascii() or _has(line.lower(), _SUMMARY_HINTS)) and bool(_SUMMARY.search(line))
 
 
-SAID, INPUT, USER, OUTPUT, THOUGHT = range(5)  # who said it; the order is that of the counts of a fact
+SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report is what a sub-agent tells the agent
 
 _DECIDED = re.compile(
     r"\b(?:I(?:'ll| will| decided| chose| am going to|'m going to)|[Ww]e(?:'ll| will| should| decided)|[Ll]et's|"
@@ -356,13 +356,14 @@ class LedgerExtractor:
             if text.strip():
                 events.append(AssistantWords(message.id, message.at, text.strip(), _decisions(text)))
             return tokens
-        events += background_updates(MessageText(text, message.origin, message.id, 0))
+        updates = list(background_updates(MessageText(text, message.origin, message.id, 0)))
+        events += updates
         words = spoken_text(text) if is_of_person(message) else ""
         if words:
             _add(found, USER, words, message.id)
             events.append(UserWords(message.id, message.at, words))
         else:
-            _add(found, OUTPUT, text, message.id)
+            _add(found, REPORT if any(one.result for one in updates) else OUTPUT, text, message.id)
         return tokens
 
     def _use(self, message: Message, use: ToolUse, found: list[TextPiece], events: list[Event]) -> int:
@@ -399,7 +400,7 @@ class LedgerExtractor:
         if action.kind == "read":
             text = unnumbered(text)
         if action.kind != "todo":
-            _add(found, OUTPUT, text, result.tool_use_id)
+            _add(found, REPORT if action.kind == "agent" else OUTPUT, text, result.tool_use_id)
         is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(DENIED))
         is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)

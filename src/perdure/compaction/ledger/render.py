@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from perdure.compaction.ledger.facts import clip, facts_in, kind_of, without_reminders
+from perdure.compaction.ledger.facts import clip, facts_in, without_reminders
 from perdure.compaction.ledger.memory import (
     CommandHistory,
     ErrorHistory,
@@ -241,7 +241,6 @@ BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
 _COMMAND_CHARS, _SHORT_COMMAND = 300, 100
 _VOICE = {SAID: "Assistant", USER: "User", THOUGHT: "Assistant, thinking"}
 _MUST_MOST = 0.6  # of the budget, for what is always named
-_KIND_NAMES = {"path": "Paths", "file": "Files", "name": "Names", "flag": "Flags", "value": "Values", "url": "URLs"}
 
 
 class FileTrail(NamedTuple):
@@ -508,43 +507,53 @@ def evidence(sheet: Sheet, memory: LedgerMemory, body: str, sources: Sequence[st
 
 
 class NameList(NamedTuple):
-    """Facts as lists of names by kind; how many stand there, and how many have no room."""
+    """Facts that are to be listed, by weight; what they take, and how many have no room."""
 
-    text: str
-    shown: int
+    names: tuple[str, ...]
+    units: int
     left: int
 
 
 def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
-    """The heaviest facts that nothing on the sheet shows, as many as fit."""
-    ranked = [key for key in memory.heaviest if key not in covered]
+    """The facts that nothing on the sheet shows and that weigh most for their length, as many as fit."""
+    ranked = [key for key in memory.densest if key not in covered]
     paths: dict[str, str] = {}
     for key in [key for key in ranked if "/" in key]:
         paths.setdefault(key.rpartition("/")[2], key)
-    chosen: dict[str, str] = {}
-    kinds: set[str] = set()
+    chosen: list[str] = []
     seen = set(covered)
+    units = 0
     for key in ranked:
         if key in seen:
             continue
         shown = paths.get(key, key)
-        kind = kind_of(shown)
-        cost = utf16_units(shown) + 2 + (0 if kind in kinds else 12)
-        if cost > room:
-            if room < 24:
+        cost = utf16_units(shown) + 2
+        if units + cost > room:
+            if room - units < _LEAST_NAME:
                 break
             continue
-        room -= cost
-        chosen[shown] = kind
-        kinds.add(kind)
+        units += cost
+        chosen.append(shown)
         seen.update(facts_in(shown))
-    latest = sorted(chosen, key=lambda key: (-memory.facts[key].last, key))
-    groups = [
-        f"{title}: {', '.join(name(key) for key in latest if chosen[key] == kind)}"
-        for kind, title in _KIND_NAMES.items()
-        if kind in kinds
-    ]
-    return NameList("\n".join(groups), len(chosen), len(ranked) - sum(map(seen.__contains__, ranked)))
+    return NameList(tuple(chosen), units, len(ranked) - sum(map(seen.__contains__, ranked)))
+
+
+def names_together(names: Sequence[str], pieces: Sequence[EvidenceText]) -> str:
+    """Names as they came up together, in the order in which they stood there, the latest first: `a, b; c, d`.
+
+    What a name stood beside says more of it than its kind or its letters.
+    """
+    wanted = set(names)
+    ends = {piece.source: piece.order for piece in pieces}
+    found: dict[int, list[str]] = {}
+    for piece in reversed(pieces):
+        here = [key for key in reversed(piece.keys) if key in wanted]
+        if here:
+            wanted.difference_update(here)
+            found.setdefault(ends[piece.source], []).extend(dict.fromkeys(here))
+    together = [found[end][::-1] for end in sorted(found, reverse=True)]
+    elsewhere = [key for key in names if key in wanted]  # no piece of it is left
+    return "; ".join(", ".join(map(name, some)) for some in (*together, elsewhere) if some)
 
 
 def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -691,6 +700,7 @@ def _worklog(memory: LedgerMemory) -> list[SheetLine]:
 
 _LEAST_PART = 200
 _NAMES_SPARE = 120  # an excerpt may be a little longer than it was taken for
+_LEAST_NAME = 24  # names are hardly ever shorter, with what parts them
 _LEAST_LEFT = 200  # less than that holds no other excerpt
 
 
@@ -924,16 +934,17 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
         body, sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
         named = name_list(memory, listed | shown | facts_in(body).keys(), free)
-        left = free - utf16_units(named.text) - _NAMES_SPARE
+        left = free - named.units - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
     named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60)
-    sheet.put("names", 50, "Names and values that came up (latest first)", named.text)
+    listing = names_together(named.names, memory.pieces)
+    sheet.put("names", 50, "Names and values that came up (latest first)", f"- {listing}" if listing else "")
     if named.left:
         sheet.dropped["names"] = {"count": named.left, "recall": []}
-    if named.shown:
-        sheet.kept.append({"section": "names", "count": named.shown})
+    if named.names:
+        sheet.kept.append({"section": "names", "count": len(named.names)})
 
 
 def _goal(memory: LedgerMemory) -> frozenset[str]:

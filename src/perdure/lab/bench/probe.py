@@ -401,6 +401,36 @@ def failing_tests(said: Sequence[Utterance]) -> list[str]:
     return list(failed)
 
 
+_ERROR_LINE: Final = re.compile(
+    r"(?!\S+:\d+:(?!(?:\d+:)? *(?:[Ee]rror|fatal|undefined|cannot)))"  # what a search found in a program
+    r"(?:\S*(?:Error|Exception|Panic)\b.{0,2}[:(]|E {1,}\S|\[?(?:ERROR|FATAL|fatal|panic|npm ERR!)\b.{0,20}?[:!\]]"
+    r"|.*\b(?:[Ee]rror|fatal)(?:\[\w+\])?(?: \w+)?: |.*\b(?:command not found|No such file or directory|undefined:"
+    r"|[Pp]ermission denied|[Cc]annot find|is not defined|timed out|[Cc]onnection refused|[Aa]ssertion failed))"
+)
+_ERROR_CHARS: Final = (12, 300)  # a shorter line says nothing, a longer one is a listing
+
+
+def error_lines(one: Utterance) -> Iterator[str]:
+    """The lines by which a command, or a call that failed, says what went wrong, in single blanks."""
+    if one.who == "environment" and (one.is_error or _SHELLS.search(one.tool)):
+        for raw in one.text.splitlines():
+            line = " ".join(raw.split()) if len(raw) <= 4 * _ERROR_CHARS[1] else ""
+            if _ERROR_CHARS[0] <= len(line) <= _ERROR_CHARS[1] and _ERROR_LINE.match(line):
+                yield line
+
+
+def repeated_errors(before: Sequence[Utterance], after: Sequence[Utterance]) -> list[str]:
+    """Error lines that didn't come only once: that stood in two results before the cut, or come up again behind it."""
+    seen: dict[str, int] = {}
+    for one in before:
+        for line in set(error_lines(one)):
+            seen[line] = seen.get(line, 0) + 1
+    again: set[str] = set()
+    for one in within_horizon(after) if seen else ():
+        again.update(" ".join(raw.split()) for raw in one.text.splitlines())
+    return sorted(line for line, count in seen.items() if count > 1 or line in again)
+
+
 _CREATED: Final = re.compile(r"Task #(\d+) created")
 
 
@@ -486,6 +516,7 @@ class Gold:
     edited: tuple[EditedFile, ...] = ()
     users: tuple[str, ...] = ()
     failing: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     todos: tuple[str, ...] = ()
 
 
@@ -500,6 +531,7 @@ def gold_of(before: Sequence[Utterance], after: Sequence[Utterance]) -> Gold:
         edited=tuple(_edited(before)),
         users=tuple(one.text for one in before if one.who == "user"),
         failing=tuple(failing_tests(before)),
+        errors=tuple(repeated_errors(before, after)),
         todos=tuple(open_todos(before)),
     )
 

@@ -21,12 +21,13 @@ from perdure.lab.bench.probe import (
 
 AXES: Final = (
     "facts", "far", "context", "line", "anchor", "commands", "edited",
-    "user", "words", "failing", "todos", "first", "last",
+    "user", "words", "failing", "errors", "todos", "first", "last",
 )  # fmt: skip
 _SHINGLE_WORDS: Final = 8
 _RUN_CHARS: Final = 80
 _VERBATIM: Final = 0.9  # so much of a user message must stand in the view word for word
 _BEGINNING_CHARS: Final = 200  # the first and the last message may be cut behind this
+_LINE_CHARS: Final = 120  # a longer line may be cut behind this
 _WIDER: Final = 2  # in a view, words may stand this much farther from a fact than they did
 _QUOTED: Final = re.compile(r"^[ \t>|]+", re.MULTILINE)
 
@@ -90,6 +91,10 @@ class ViewText:
             return True
         return _stands(edited.name if not edited.is_alone else edited.file, self.text.replace("\\", "/"))
 
+    def shows(self, line: str) -> bool:
+        """Whether a line stands here, or its beginning, apart from blanks."""
+        return flat(line)[:_LINE_CHARS] in self.flat
+
     def holds_name(self, name: str) -> bool:
         return _stands(flat(name), self.flat)
 
@@ -128,6 +133,7 @@ def items_of(gold: Gold, view: ViewText) -> dict[str, list[GoldItem]]:
         "edited": [GoldItem(edited.name, view.holds_file(edited)) for edited in gold.edited],
         "user": [GoldItem(words, view.holds_words(words)) for words in gold.users],
         "failing": [GoldItem(name, view.holds_name(name)) for name in gold.failing],
+        "errors": [GoldItem(error, view.shows(error)) for error in gold.errors],
         "todos": [GoldItem(todo, flat(todo) in view.flat) for todo in gold.todos],
         "first": [GoldItem(words, view.begins(words)) for words in gold.users[:1]],
         "last": [GoldItem(words, view.begins(words)) for words in gold.users[-1:]],
