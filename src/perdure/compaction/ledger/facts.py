@@ -22,6 +22,7 @@ _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _KEBAB = re.compile(r"(?=.{3})[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+\Z")
 _PLACE = re.compile(r"(?::\d+)+(?:-\d+)?:?\Z|#L\d+(?:-L?\d+)?\Z")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
+_DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _PARTS = re.compile(r"[^A-Za-z0-9_-]+")
 _KNOWN_ENDS = frozenset(
     "py pyi go rs ts tsx js jsx mjs cjs json jsonl md mdx rst txt toml yaml yml ini cfg conf lock sum mod sql sh bash "
@@ -45,6 +46,8 @@ def keys_of(run: str) -> tuple[str, ...]:
         return (run.rstrip(".:;/"),)
     if run.isalpha() and (run.islower() or run[1:].islower()):
         return ()
+    if run.isidentifier() or run.isdigit():  # most of the rest
+        return (run,) if len(run) <= _LONGEST_WORD and _is_name(run) else ()
     if "," in run:
         return (run,)
     run = run.strip(".:-$+@") if not run.startswith("--") else run.rstrip(".:-")
@@ -122,8 +125,7 @@ def _is_name(word: str) -> bool:
         return len(word) > 3 and bool(_CAMEL.search(word))
     if "_" in word.strip("_"):
         return True
-    has_digit = any(c.isdigit() for c in word)
-    return has_digit and (bool(_HASH.match(word)) or (len(word) > 2 and any(c.isalpha() for c in word)))
+    return bool(_DIGIT.search(word)) and bool(_HASH.match(word) or _LETTER.search(word))
 
 
 def kind_of(key: str) -> str:
@@ -254,7 +256,7 @@ def worth_of(key: str) -> float:
         return worth * (_SHORT_NUMBER if len(key) <= 3 else 1.0)
     if kind == "name":
         worth *= _SHORT_NAME if len(key) < 5 else 1.0
-        worth *= _DIGITS if any(c.isdigit() for c in key) else 1.0
+        worth *= _DIGITS if _DIGIT.search(key) else 1.0
     return worth
 
 

@@ -50,9 +50,10 @@ _ERROR = re.compile(
     r"Permission denied|cannot find|is not defined|undefined:|assertion failed|String to replace not found|"
     r"has not been read|tool_use_error))",
 )
-_ERROR_HINT = re.compile(
-    r"[Ee]rror|Exception|Fault|[Ff]atal|FATAL|panic|ERROR|ERR!|FAIL|Traceback|not found|No such|denied|cannot|"
-    r"not defined|undefined|has not been|assertion failed"
+# What a text must hold somewhere for one of these patterns to match; looking for plain text is many times faster.
+_ERROR_HINTS = (
+    *("Error", "error", "Exception", "Fault", "Fatal", "fatal", "FATAL", "panic", "ERROR", "ERR!", "FAIL", "Traceback"),
+    *("not found", "No such", "denied", "cannot", "not defined", "undefined", "has not been", "assertion failed"),
 )
 _DULL = re.compile(r"^\s*(?:Traceback|FAIL$|exit status \d+$|Error: Exit code \d+$|Exit code \d+$)")
 _FAILED = (
@@ -78,7 +79,6 @@ _PASSED = (
     re.compile(r"^\s*(?:✓|✔|\(pass\)) (.{3,100}?)(?: \[?\(?[\d.]+ ?m?s\]?\)?)?$"),
     re.compile(r"^(test\w+ \([\w.]+\)) \.\.\. ok"),
 )
-# What a text must hold somewhere for one of those to match; looking for plain text is many times faster.
 _FAILED_HINTS = ("FAIL", "ERROR", "✕", "✗", "×", "(fail)", "●", "\nrspec ", "\nnot ok", "Failed ")
 _PASSED_HINTS = ("--- PASS", "PASSED", "... ok", "✓", "✔", "(pass)", "PASS ")
 _SUMMARY = re.compile(
@@ -87,7 +87,11 @@ _SUMMARY = re.compile(
     r"^OK\b|files? changed|compiled|Successfully)",
     re.IGNORECASE,
 )
-_SUMMARY_HINTS = ("pass", "fail", "error", "ok", "test", "success", "build ", "changed", "compiled")
+# In small letters; the last three are what else is taken for an s or an i.
+_SUMMARY_HINTS = (
+    *("pass", "fail", "error", "ok", "test", "success", "build ", "changed", "compiled"),
+    *("\u017f", "\u0131", "\u0307"),
+)
 _GREEN = re.compile(r"(?<!\d)[1-9]\d* pass(?:ed|ing)?\b|^(?:ok\s+\S|PASS$|OK\b)|test result: ok", re.MULTILINE)
 _GREEN_HINTS = (" pass", "ok", "PASS", "OK")
 _RED = re.compile(
@@ -131,7 +135,7 @@ def read_outcome(text: str, *, is_error: bool, is_run: bool) -> ResultOutcome:
     end = text[-_SUMMARY_CHARS:]
     is_red = bool(failed) or (is_run and _has(end, _RED_HINTS) and bool(_RED.search(end)))
     is_green = is_run and bool(ok) and not is_red and _has(end, _GREEN_HINTS) and bool(_GREEN.search(end))
-    errors = _errors(lines) if not is_green and _ERROR_HINT.search(text) else ()
+    errors = _errors(lines, [hint for hint in _ERROR_HINTS if hint in text]) if not is_green else ()
     return ResultOutcome(ok, code, _line(lines, errors, ok=bool(ok)), errors, failed, passed, is_green, is_red)
 
 
@@ -169,14 +173,15 @@ def _named(patterns: tuple[re.Pattern[str], ...], lines: list[str]) -> tuple[str
     return tuple(found)[:60]
 
 
-def _errors(lines: list[str]) -> tuple[str, ...]:
+def _errors(lines: list[str], hints: list[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    for line in lines:
+    for line in lines if hints else ():
+        head = line[:300]
         if (
             len(line) > 6
             and len(found) < 6
-            and _ERROR_HINT.search(line, 0, 300)
-            and _ERROR.match(line[:300])
+            and any(hint in head for hint in hints)
+            and _ERROR.match(head)
             and not _DULL.match(line)
         ):
             found[" ".join(line.split())[:220]] = None
@@ -186,16 +191,17 @@ def _errors(lines: list[str]) -> tuple[str, ...]:
 def _line(lines: list[str], errors: tuple[str, ...], *, ok: bool) -> str:
     """The line that says best how it went: a summary, else for a failure its first error, else the last line."""
     told = [" ".join(line.split()) for line in lines[-40:] if line.strip() and not line.startswith("</")]
-    for line in reversed(told):
-        if len(line) < 200 and _is_summary(line):  # in this order: a long line of digits is dear to search
+    for line in reversed(told) if _may_sum_up("\n".join(told)) else ():
+        # In this order: a long line of digits is dear to search.
+        if len(line) < 200 and _may_sum_up(line) and _SUMMARY.search(line):
             return line.strip("= ")[:120]
     if not ok and errors:
         return errors[0][:120]
     return told[-1][:100] if told else ""
 
 
-def _is_summary(line: str) -> bool:
-    return (not line.isascii() or _has(line.lower(), _SUMMARY_HINTS)) and bool(_SUMMARY.search(line))
+def _may_sum_up(text: str) -> bool:
+    return _has(text.lower(), _SUMMARY_HINTS)
 
 
 SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report is what a sub-agent tells the agent
