@@ -91,9 +91,12 @@ def bench(folder: Path, sessions: int, tokens: int) -> None:
     row("index from nothing", built, f"{chars / 1e3 / built[0]:.1f} MB/s, {size / 1e6:.1f} MB")
     row("search, one rare word", took(search("needle77"), 9))
     row("search, three identifiers", took(search("read_view7 cache_state12 parse_line99"), 9))
+    prompt = "edit the parser so that read_view7 keeps the token index of a line, and cache its state"
+    row("sessions for a prompt", took(lambda: anyio.run(archive.sessions, prompt), 9))
     row("search, two words that are everywhere", took(search("error index"), 9))
     one = StoreArchive(home, "/p0")
     row("search in one project", took(search("needle77 error", one), 9))
+    row("sessions for a prompt in one project", took(lambda: anyio.run(one.sessions, prompt), 9))
 
     async def more() -> None:
         session = await open_session(home, "s0")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from perdure.face.connecting import connect
     from perdure.face.session import CompactionResult, Said
     from perdure.ports.home import Home, SessionInfo
-    from perdure.ports.session import Model, SearchResults
+    from perdure.ports.session import FoundSessions, Model, SearchResults
     from perdure.settings import Settings
     from perdure.transcript.blocks import ToolUse
     from perdure.transcript.messages import Message, Usage
@@ -544,6 +544,26 @@ class SyncSession(Blocking[SessionFace]):
             assert session.search("invoices").hits
         """
         return self._wait("Session.search", self._inner.search, query, limit=limit)
+
+    def search_sessions(self, prompt: str, *, limit: int = 5) -> FoundSessions:
+        """Find which earlier sessions of the project matter to a prompt, this one left out.
+
+        Args:
+            prompt: what is to be done, or a question, in plain words.
+            limit: how many sessions at most.
+
+        Returns:
+            `sessions`, best first; each has its id as `session`, its `title`, when something was last said in it
+            (`at`), and why it fits: `words` of the prompt, and `files` that it touched.
+
+        Raises:
+            PerdureError: there is nothing to search in.
+
+        Example:
+            found = session.search_sessions("send the invoices")
+            assert not found.sessions
+        """
+        return self._wait("Session.search_sessions", self._inner.search_sessions, prompt, limit=limit)
 
     def pin(self, text: str) -> str:
         """Keep a text word for word through every compaction.

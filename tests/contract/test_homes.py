@@ -914,6 +914,40 @@ def test_what_was_said_is_found_in_all_sessions_or_those_of_a_project(place: Pla
     in_home(place, body)
 
 
+def test_sessions_are_ranked_for_a_prompt(place: Place, tmp_path: Path) -> None:
+    """MEM-15: by what they were for, what was said and the files they touched; also what was appended a moment ago."""
+
+    async def body(home: Home) -> None:
+        one, two = tmp_path / "one", tmp_path / "two"
+        await talked(home, "s1", one, "mend the tokenizer", "it drops commas, says the quokka")
+        await talked(home, "s2", one, "write the release notes", "done")
+        await talked(home, "s3", two, "another tokenizer, for dates")
+        everything, own = home.archive(), home.archive(str(one))
+        best = (await own.sessions("make the tokenizer faster")).sessions
+        assert [one.session for one in best] == ["s1"]
+        assert (best[0].title, best[0].words, best[0].score) == ("mend the tokenizer", ("tokenizer",), 1.0)
+        assert {one.session for one in (await everything.sessions("tokenizer")).sessions} == {"s1", "s3"}
+        assert [one.session for one in (await everything.sessions("who saw a quokka?")).sessions] == ["s1"]
+        assert not (await own.sessions("tokenizer", without={"s1"})).sessions
+        assert not (await own.sessions("tokenizer", since=time.time())).sessions
+        assert not (await own.sessions("zzqq")).sessions
+        assert "no words" in (await own.sessions("...")).note
+        path = str(one / "src" / "lexing.py")
+        call = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"file_path": path, "content": "x"}}
+        for name in ("s1", "s2"):
+            made = await home.open(name)
+            edit = Message.of("assistant", [call], id=MessageId(f"{name}-edit"), origin="model", at=9.0)
+            await made.journal.append((edit,))
+            await made.journal.close()
+        best = (await own.sessions("make the tokenizer faster")).sessions
+        assert [one.session for one in best] == ["s1", "s2"]  # which touched the same file
+        assert best[0].files == best[1].files and best[0].files[0].endswith("lexing.py")
+        await home.delete("s1")
+        assert [one.session for one in (await everything.sessions("tokenizer")).sessions] == ["s3"]
+
+    in_home(place, body)
+
+
 def test_the_best_fit_comes_first_and_odd_queries_harm_nothing(place: Place, tmp_path: Path) -> None:
     """RCL-1: names in camelCase by their parts, scripts without blanks, and what a database could take amiss."""
 

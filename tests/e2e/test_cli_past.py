@@ -174,7 +174,7 @@ def test_other_projects_are_searched_on_request(
 
     anyio.run(make)
     assert run.json("search", "walrus") == []
-    assert run.json("search", "walrus", "--all")[0]["session"] == "theirs"
+    assert run.json("search", "walrus", "--all", "--places")[0]["session"] == "theirs"
     assert run.json("search", "walrus", "--project", "elsewhere")[0]["session"] == "theirs"
 
 

@@ -249,9 +249,14 @@ def test_what_was_said_is_found_and_recalled(long: Place) -> None:
     (hit,) = long.data("search", "bug parser", "--limit", "1")
     assert (hit["session"], hit["id"], hit["rank"]) == ("session-parser", "m0", 1)
     assert {one["session"] for one in long.data("search", "parser")} == {"session-parser"}
-    assert {one["session"] for one in long.data("search", "parser", "--all")} == {"session-parser", "session-other"}
+    assert {one["session"] for one in long.data("search", "parser", "--all", "--places")} == {
+        "session-parser",
+        "session-other",
+    }
     assert {one["session"] for one in long.data("search", "parser", "--session", "other")} == {"session-other"}
-    assert {one["session"] for one in long.data("search", "parser", "--all", "--since", "1d")} == {"session-other"}
+    assert {one["session"] for one in long.data("search", "parser", "--all", "--places", "--since", "1d")} == {
+        "session-other"
+    }
     assert "session-parser" in long.said("search", "bug") or "parser" in long.said("search", "bug")
     assert "nothing that was said matches" in long.said("search", "zeppelin")
     assert long.said("recall", "parser", "c1").startswith("line1-0 line1-1")

@@ -120,9 +120,9 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     assert next(iter(listed)) == "c0de", "the newest log is the session written last"
     assert listed["c0de"]["modified"].startswith("2023-11-1"), "when its log was"
     assert "Codex" in run("sessions").out
-    (hit,) = run("search", "--all", "parser", "--limit", "1", "--json").json
+    (hit,) = run("search", "--all", "--places", "parser", "--limit", "1", "--json").json
     assert (hit["session"], hit["client"], hit["title"]) == ("c0de", "Codex", "Mend the parser (user)")
-    shown = run("search", "--all", "module", "2-1").out
+    shown = run("search", "--all", "--places", "module", "2-1").out
     assert "Please look at module 2-0, /src/site, Claude Code" in shown
     only = run("search", "module", "--project", "/src/site", "--json").json
     assert only and {one["session"] for one in only} == {uuid(2, 0)}
@@ -131,7 +131,7 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
 
 def test_a_search_before_the_first_import_names_it(run: Any) -> None:
     """CLI-6: other words wouldn't help."""
-    ran = run("search", "--all", "module")
+    ran = run("search", "--all", "--places", "module")
     assert ran.code == 0 and "no sessions in" in ran.out and "`perdure import`" in ran.out
     assert run("search", "module", "--json").out == ""
 
@@ -140,14 +140,14 @@ def test_the_first_search_has_nothing_to_take_in(run: Any, user_home: Path, plac
     """CLI-6, SES-2: the index is filled by the import; a damaged or impossible one doesn't stop it."""
     (place / "home").mkdir(mode=0o700)
     (place / "home" / "index.db").mkdir()
-    assert run("import").code == 0 and "without an index" in run("search", "--all", "module").err
+    assert run("import").code == 0 and "without an index" in run("search", "--all", "--places", "module").err
     (place / "home" / "index.db").rmdir()
     write(user_home / ".claude" / "projects" / "-src-shop" / "new.jsonl", jsonl(*conversation(9, 1)), 3_000)
     assert run("import").code == 0
     journals = [directory / "journal.jsonl" for directory in SessionStore(place / "home").directories()]
     with open_search_index(place / "home" / "index.db") as index:
         assert index.refresh(journals, forget_others=True) == 0 and len(journals) == 5
-    assert run("search", "--all", "Module 9-0 is fine", "--json").json[0]["session"] == uuid(9, 0)
+    assert run("search", "--all", "--places", "Module 9-0 is fine", "--json").json[0]["session"] == uuid(9, 0)
 
 
 def test_without_any_client_it_says_where_it_looked(run: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +180,8 @@ def test_a_second_run_reads_only_what_is_new(run: Any, user_home: Path, place: P
     assert (first, run("sessions", "--json").json[0]["session"]) == ("c0de", uuid(1, 0))
     assert run("export", uuid(1, 0), "-o", "out.jsonl").code == 0
     assert Path("out.jsonl").read_bytes() == grown.read_bytes()
-    assert len(run("search", "--all", "module", "1-4", "--limit", "50", "--json").json) == len(
-        {one["id"] for one in run("search", "--all", "module", "1-4", "--limit", "50", "--json").json}
+    assert len(run("search", "--all", "--places", "module", "1-4", "--limit", "50", "--json").json) == len(
+        {one["id"] for one in run("search", "--all", "--places", "module", "1-4", "--limit", "50", "--json").json}
     )
 
 
@@ -210,7 +210,7 @@ def test_a_codex_fork_that_goes_on_with_all_of_another_is_one_conversation(
     assert run("import", logs).code == 0
     (listed,) = run("sessions", "--json").json
     assert listed["messages"] == 6
-    (hit,) = run("search", "--all", '"Mend the parser (user)"', "--json").json
+    (hit,) = run("search", "--all", "--places", '"Mend the parser (user)"', "--json").json
     assert hit["also"] == []
     before = everything(place)
     assert run("import", logs).out.splitlines()[-1].startswith("2 files: ") and everything(place) == before
@@ -226,7 +226,7 @@ def test_a_codex_fork_that_parts_from_another_is_a_session_of_its_own(run: Any, 
     listed = {one["session"]: one["messages"] for one in run("sessions", "--json").json}
     assert listed == {names[0]: 4, names[1]: 4}
     for words, name in (("tabs", names[0]), ("spaces", names[1])):
-        assert {one["session"] for one in run("search", "--all", words, "--json").json} == {name}
+        assert {one["session"] for one in run("search", "--all", "--places", words, "--json").json} == {name}
     before = everything(place)
     assert run("import", logs).code == 0 and everything(place) == before
 
@@ -243,7 +243,7 @@ def test_a_resumed_log_that_repeats_another_is_one_conversation(run: Any, place:
     assert (" 1 imported, 1 updated" if is_older_first else " 1 imported, 1 imported before") in ran.out
     (session,) = run("sessions", "--json").json
     assert session["messages"] == 16
-    hits = run("search", "--all", '"Please look at module 4-1"', "--json").json
+    hits = run("search", "--all", "--places", '"Please look at module 4-1"', "--json").json
     assert sum("Please look at module 4-1" in one["snippet"] for one in hits) == 1 and not hits[0]["also"]
     assert run("import", place / "logs").code == 0 and len(run("sessions", "--json").json) == 1
 
@@ -282,7 +282,7 @@ def test_a_session_somebody_went_on_with_keeps_what_was_said_and_the_log_gets_it
     write(log, jsonl(*conversation(1, 4)), 9_000)
     ran = run("import")
     assert ran.code == 0 and f"{uuid(1, 0)}-2: 16 messages imported" in ran.out
-    assert {one["session"] for one in run("search", "--all", "one", "more", "--json").json} == {uuid(1, 0)}
+    assert {one["session"] for one in run("search", "--all", "--places", "one", "more", "--json").json} == {uuid(1, 0)}
     assert run("import").out.strip() == "4 files: 4 imported before"
 
 
@@ -484,7 +484,7 @@ def test_real_logs_are_imported_once_and_found(run: Callable[..., Any], place: P
     for path in real[:2]:
         assert run("export", path.stem, "-o", "out.jsonl", "--force").code == 0
         assert Path("out.jsonl").read_bytes() == path.read_bytes()
-    (hit, *_) = run("search", "--all", "checkpoint", "--json").json
+    (hit, *_) = run("search", "--all", "--places", "checkpoint", "--json").json
     assert hit["client"] in ("Claude Code", "Codex") and re.match(r"\d{4}-", hit["at"])
 
 

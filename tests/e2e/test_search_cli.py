@@ -48,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(place: Path, *words: str) -> Done:
-    return command("search", "--all", "--json", "--", *words, cwd=place / "p", env=environment(place))
+    return command("search", "--all", "--places", "--json", "--", *words, cwd=place / "p", env=environment(place))
 
 
 def found(place: Path, *words: str) -> list[str]:
@@ -98,12 +98,12 @@ def test_a_page_that_is_pasted_is_found_by_its_beginning(place: Path) -> None:
 def test_a_result_has_its_own_project_and_stays_within_the_terminal(place: Path) -> None:
     """CLI-6, CLI-1: sessions of one name are told apart; long lines are wrapped, and nothing moves the cursor."""
     env = environment(place, COLUMNS="72", NO_COLOR="1")
-    done = command_at_terminal("search", "--all", "needle", cwd=place / "p", env=env)
+    done = command_at_terminal("search", "--all", "--places", "needle", cwd=place / "p", env=env)
     lines = done.stdout.replace("\r", "").splitlines()
     assert done.returncode == 0 and max(map(len, lines)) <= 72 and "\x1b" not in done.stdout
     assert any(line == "   needle elsewhere, /x/a/b" for line in lines), lines
     wrapped = [line for line in lines if line.startswith("   | ")]
     assert " ".join(line.removeprefix("   | ") for line in wrapped).count(LONG.strip()[:60]) == 3
-    piped = command("search", "--all", "needle", cwd=place / "p", env=env)
+    piped = command("search", "--all", "--places", "needle", cwd=place / "p", env=env)
     assert any(len(line) > 72 for line in piped.stdout.splitlines()), "a line stays one for programs"
-    assert "\x1b" not in command("search", "--all", "red", cwd=place / "p", env=env).stdout
+    assert "\x1b" not in command("search", "--all", "--places", "red", cwd=place / "p", env=env).stdout

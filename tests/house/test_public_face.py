@@ -66,7 +66,7 @@ def functions() -> Iterator[tuple[str, Any]]:
 FUNCTIONS = dict(functions())
 METHODS = {
     "Session": "append close compact context_usage create follow in_memory messages named open open_calls pin prepare "
-    "rebase recall refused rewind run search set_prefix shown undo_compaction undo_rewind unpin",
+    "rebase recall refused rewind run search search_sessions set_prefix shown undo_compaction undo_rewind unpin",
     "Agent": "allow close create interrupt rewind run undo_rewind",
     "SharedStore": "at close delete delete_tenant home sessions tenants",
 }

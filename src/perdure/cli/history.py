@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from perdure.memory.checkpoints import MissedChange
     from perdure.ports.home import Home, SessionInfo
     from perdure.ports.machine import FileRewind, FileStep
-    from perdure.ports.session import Archive, SearchResults
+    from perdure.ports.session import Archive, FoundSessions, SearchResults
     from perdure.ports.session import SearchHit as Hit
     from perdure.recall.queries import RecalledText
 
@@ -165,7 +165,8 @@ def _shown_data(shown: RecalledText) -> dict[str, Any]:
 @app.command(
     epilog=examples(
         "perdure search connection pool timeout",
-        'perdure search "flaky test" --all --limit 20',
+        'perdure search --all "make the parser keep comments"',
+        'perdure search "flaky test" --all --places --limit 20',
         "perdure search migration --since 2d",
         "perdure search migration --session @last",
         "perdure search invoices --all --store postgresql://perdure@db/perdure --tenant alice",
@@ -181,7 +182,17 @@ def search(
         str | None, typer.Option(metavar="SESSION", help="Only this session.", autocompletion=complete_sessions)
     ] = None,
     project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Another project than this folder's.")] = None,
-    is_all: Annotated[bool, typer.Option("--all", help="The sessions of all projects.")] = False,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="The sessions of all projects; those that matter most are shown.")
+    ] = False,
+    ranks_sessions: Annotated[
+        bool | None,
+        typer.Option(
+            "--sessions/--places",
+            help="Show which sessions matter to a prompt, or the places where the words stand.",
+            show_default="places; with --all, sessions",
+        ),
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Only what was said since: 90m, 12h, 2d, 1w, or a date.")
     ] = None,
@@ -193,14 +204,15 @@ def search(
 ) -> None:
     """Find what was said in this project's sessions.
 
-    The best and newest come first. Each result says where it stands, and has the id by which recall shows all of it.
+    The best and newest come first. Each place has the id by which recall shows all of it. With --sessions, those that
+    matter to a prompt are shown, and why: the words of it that they hold, and files that they touched.
     """
 
     from perdure.recall.queries import terms_of
 
     kept = KeptIn(store, tenant)
-    if session is not None and (is_all or project):
-        raise BadSetting("--session can't be combined with --all or --project")
+    if session is not None and (is_all or project or ranks_sessions):
+        raise BadSetting("--session can't be combined with --all, --project or --sessions")
     if not terms_of(words := " ".join(query)):
         raise BadSetting(f"search: there are no words in {words[:40]!r}: give at least one letter or digit")
     if rebuild:
@@ -222,6 +234,17 @@ def search(
             hits = await archive.search(words, limit=limit, since=earliest)
             return replace(await _described(hits, kept_in), is_narrow=is_narrow)
 
+    async def ranked() -> RankedHere:
+        async with kept.home() as kept_in:
+            if rebuild:
+                await _rebuild(kept_in)
+            archive, is_narrow = await _archive(kept_in, project, is_all=is_all)
+            best = await archive.sessions(words, limit=limit, since=earliest)
+            return await _described_sessions(best, kept_in, is_narrow=is_narrow)
+
+    if is_all if ranks_sessions is None else ranks_sessions:
+        _show_sessions(in_loop(ranked), kept, has_since=since is not None, json=json)
+        return
     found = in_loop(body)
     if found.results.note:
         note(found.results.note)
@@ -230,15 +253,8 @@ def search(
         for rank, hit in enumerate(hits, 1):
             out_json(_hit_data(rank, hit, found.about.get((hit.session, hit.project))))
         return
-    if not hits and found.is_empty:
-        brings = "`perdure import` brings in those of Claude Code and Codex"
-        here = f"in {found.where} yet; {brings}"
-        out(f"no sessions {'there yet; --tenant says whose to search' if kept.is_database else here}")
-        return
     if not hits:
-        wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
-        wider += ["--all"] if found.is_narrow else []
-        out(f"nothing that was said matches; try {' or '.join(wider)}")
+        _say_nothing(found, kept, has_since=since is not None)
         return
     for rank, hit in enumerate(hits, 1):
         _show_hit(rank, hit, found.short, found.about.get((hit.session, hit.project)))
@@ -254,6 +270,70 @@ class FoundHits:
     short: Mapping[str, str]
     is_empty: bool  # nothing is kept there at all
     is_narrow: bool = False  # there were more places to look at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedHere:
+    """Sessions that matter, short names for them, and what else there is to say where there are none."""
+
+    best: FoundSessions
+    where: str
+    about: Mapping[str, SessionInfo]
+    short: Mapping[str, str]
+    is_empty: bool
+    is_narrow: bool
+
+
+async def _described_sessions(best: FoundSessions, kept_in: Home, *, is_narrow: bool) -> RankedHere:
+    from perdure.adapters.journal import short_ids
+    from perdure.adapters.journal.home import FileHome
+
+    named = {one.session for one in best.sessions}
+    listed = await kept_in.sessions(ids=named) if named else ()
+    others = {one.name for one in kept_in.files.newest()} if isinstance(kept_in, FileHome) else set()
+    return RankedHere(
+        best=best,
+        where=kept_in.name,
+        about={info.id: info for info in listed},
+        short=short_ids(named | others, only=named),
+        is_empty=not (named or await kept_in.sessions(limit=1)),
+        is_narrow=is_narrow,
+    )
+
+
+def _show_sessions(found: RankedHere, kept: KeptIn, *, has_since: bool, json: bool) -> None:
+    if found.best.note:
+        note(found.best.note)
+    opens = "inspect" if kept.is_database else "resume"
+    for rank, one in enumerate(found.best.sessions, 1):
+        about = found.about.get(one.session)
+        title = (about and about.title) or one.title
+        client = about and about.client
+        if json:
+            data = {name: getattr(one, name) for name in one.__dataclass_fields__}
+            out_json({"rank": rank, **data, "title": title, "at": iso(one.at), "client": client})
+            continue
+        short = found.short[one.session]
+        out(f"{rank}. {short} {clean(cut(title, 80))}".rstrip())
+        where = (short_path(one.project), client or "", moment(one.at) if one.at is not None else "")
+        out(f"   {clean(', '.join(filter(None, where)))}")
+        for what, held in (("says", one.words), ("touched", one.files)):
+            if held:
+                out(f"   {what} {clean(cut(', '.join(held), 160))}")
+        out(f"   perdure {opens} {short}")
+    if not found.best.sessions and not json:
+        _say_nothing(found, kept, has_since=has_since)
+
+
+def _say_nothing(found: FoundHits | RankedHere, kept: KeptIn, *, has_since: bool) -> None:
+    if found.is_empty:
+        brings = "`perdure import` brings in those of Claude Code and Codex"
+        here = f"in {found.where} yet; {brings}"
+        out(f"no sessions {'there yet; --tenant says whose to search' if kept.is_database else here}")
+        return
+    wider = ["fewer or other words", *(["an earlier --since"] if has_since else [])]
+    wider += ["--all"] if found.is_narrow else []
+    out(f"nothing that was said matches; try {' or '.join(wider)}")
 
 
 async def _rebuild(kept_in: Home) -> None:

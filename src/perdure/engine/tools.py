@@ -40,7 +40,7 @@ from perdure.memory.tool_texts import (
     replace_passage,
 )
 from perdure.memory.trust.labels import TrustLevel
-from perdure.ports.session import Blobs
+from perdure.ports.session import Blobs, FoundSessions
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import SearchHit as Hit
 from perdure.ports.session import SearchResults as Found
@@ -114,6 +114,13 @@ async def search(session: LiveSession, query: str, *, limit: int = 10, sessions:
     if session.ports.archive is None:
         raise PerdureError("nothing can be searched here: the session has no archive")
     return await session.ports.archive.search(query, limit=limit, sessions=sessions)
+
+
+async def search_sessions(session: LiveSession, prompt: str, *, limit: int = 5) -> FoundSessions:
+    """The other sessions of its project that matter to a prompt, best first (MEM-15)."""
+    if session.ports.archive is None:
+        raise PerdureError("nothing can be searched here: the session has no archive")
+    return await session.ports.archive.sessions(prompt, limit=limit, without={session.id})
 
 
 _MOST_HITS = 20

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from perdure.engine.follow import FollowedHistory, ShownHistory
     from perdure.engine.turn import PreparedRequest
     from perdure.ports.home import Home, Store
-    from perdure.ports.session import Model, SearchResults
+    from perdure.ports.session import FoundSessions, Model, SearchResults
     from perdure.transcript.messages import Usage
 
 Said = str | Message | Mapping[str, Any]
@@ -714,6 +714,29 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         self._check_open()
         return await search(self, _text(query, "query"), limit=limit)
+
+    async def search_sessions(self, prompt: str, *, limit: int = 5) -> FoundSessions:
+        """Find which earlier sessions of the project matter to a prompt, this one left out.
+
+        Args:
+            prompt: what is to be done, or a question, in plain words.
+            limit: how many sessions at most.
+
+        Returns:
+            `sessions`, best first; each has its id as `session`, its `title`, when something was last said in it
+            (`at`), and why it fits: `words` of the prompt, and `files` that it touched.
+
+        Raises:
+            PerdureError: there is nothing to search in.
+
+        Example:
+            found = await session.search_sessions("send the invoices")
+            assert not found.sessions
+        """
+        from perdure.engine.tools import search_sessions
+
+        self._check_open()
+        return await search_sessions(self, _text(prompt, "prompt"), limit=limit)
 
     async def pin(self, text: str) -> str:
         """Keep a text word for word through every compaction.

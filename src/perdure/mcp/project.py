@@ -27,6 +27,7 @@ from perdure.mcp.tools import (
     Arguments,
     CallRefused,
     ChangedMemory,
+    FittingSession,
     ForgetMemory,
     FoundMemories,
     FoundMemory,
@@ -59,13 +60,14 @@ from perdure.memory.retrieval import SEARCH_FLOOR, MemoryQuery
 from perdure.memory.save import memory_text
 from perdure.memory.tool_texts import MemoryToolError, replace_passage
 from perdure.memory.trust.labels import TrustLevel
-from perdure.ports.session import SearchHit
+from perdure.ports.session import FoundSession, SearchHit
 from perdure.recall.originals import PREFIX_CHARS, Original
 from perdure.recall.queries import LIMIT_CHARS, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
 from perdure.text.cleaning import controls_removed
 from perdure.text.frontmatter import front_matter
 from perdure.wiring import memories_of
 
+_SESSIONS_SHOWN = 3
 _SESSIONS_READ = 8  # of those that hold an id, to find what it names
 _ALSO = 5
 _LEAST_CHARS = 500
@@ -250,8 +252,11 @@ class ServedProject:
         unread = await self._logs.take(on_progress) if self._logs is not None else ""
         found = await self._archive.search(_sound(asked.query), limit=asked.limit)
         places = [_found_place(hit) for hit in found.hits]
-        nothing = "" if places else "nothing that was said fits: try fewer or other words"
-        return _trimmed(FoundPlaces(places), places, "; ".join(filter(None, (found.note, unread, nothing))))
+        best = await self._archive.sessions(_sound(asked.query), limit=_SESSIONS_SHOWN)
+        sessions = [_fitting_session(one) for one in best.sessions]
+        nothing = "" if places or sessions else "nothing that was said fits: try fewer or other words"
+        note = "; ".join(filter(None, (found.note, unread, nothing)))
+        return _trimmed(FoundPlaces(places, sessions), places, note)
 
     async def _recall(self, asked: RecallOriginal, on_progress: OnProgress) -> ShownOriginal:
         if self._logs is None:
@@ -332,6 +337,11 @@ def _found_place(hit: SearchHit) -> FoundPlace:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
     also = [f"{session}/{identity}" for session, identity, _ in hit.also[:_ALSO]]
     return FoundPlace(hit.id, hit.session, who, _shown_time(hit.at), hit.line, _sound(hit.snippet), also)
+
+
+def _fitting_session(one: FoundSession) -> FittingSession:
+    words, files = (list(map(_sound, held)) for held in (one.words, one.files))
+    return FittingSession(one.session, _sound(one.title), _shown_time(one.at), words, files)
 
 
 def _shown_time(at: float | None) -> str | None:

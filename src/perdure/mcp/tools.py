@@ -149,8 +149,17 @@ class FoundPlace(msgspec.Struct):
     also: Annotated[list[str], Meta(description="Other places of the same text, as session/id.")]
 
 
+class FittingSession(msgspec.Struct):
+    session: Annotated[str, Meta(description="Its id, for recall.")]
+    title: str
+    at: Annotated[str | None, Meta(description="When something was last said in it.")]
+    words: Annotated[list[str], Meta(description="Words of the query that it holds.")]
+    files: Annotated[list[str], Meta(description="Some of the files it touched.")]
+
+
 class FoundPlaces(msgspec.Struct):
     places: list[FoundPlace]
+    sessions: Annotated[list[FittingSession], Meta(description="The sessions that matter most, best first.")] = []
     note: Told = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -105,16 +105,46 @@ class SearchResults:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSession:
+    """A session that matters to a prompt (MEM-15): when something was last said in it, and why it fits.
+
+    `score` is 1 for the best. `words` are those of the prompt that it holds, the rarest first; `files` some that it
+    touched, first those that the prompt names.
+    """
+
+    session: str
+    project: str
+    title: str
+    at: float | None
+    score: float
+    words: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSessions:
+    """Sessions that matter, best first. `note` says what kept the search from being as usual."""
+
+    sessions: tuple[FoundSession, ...]
+    note: str = ""
+
+
 class Archive(Protocol):
     """What was said in all sessions of a project, compacted away or not (RCL-1, SES-2).
 
     `search` sees everything that was acknowledged before it began; of what was said `since` a time, where one is given.
-    `load` gives another session of the project whole; `SessionNotFound` for any other.
+    `sessions` ranks those that were written `since` then for a prompt (MEM-15), `without` those of some ids. `load`
+    gives another session of the project whole; `SessionNotFound` for any other.
     """
 
     async def search(
         self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
     ) -> SearchResults: ...
+
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions: ...
 
     async def load(self, session: str) -> tuple[LoadedJournal, Blobs]: ...
 

@@ -228,10 +228,13 @@ def widen_terms(index: TermWeights, ask: Mapping[str, float]) -> dict[str, float
         for other in similar_terms(term):
             if other not in found and index.weight(other):
                 found[other] = LIKE_SHARE
-        if not term.isalpha() or not term.isascii():
-            continue
-        for end in range(len(term) - 1, max(SHORTEST_BEGINNING, len(term) - LONGEST_REST) - 1, -1):
-            if index.weight(term[:end]):
-                found.setdefault(term[:end], BEGINNING_SHARE)
-                break
+        if (shorter := next((one for one in beginnings(term) if index.weight(one)), None)) is not None:
+            found.setdefault(shorter, BEGINNING_SHARE)
     return found
+
+
+def beginnings(term: str) -> list[str]:
+    """The shorter words that a term may begin with, the longest first."""
+    if not term.isalpha() or not term.isascii():
+        return []
+    return [term[:end] for end in range(len(term) - 1, max(SHORTEST_BEGINNING, len(term) - LONGEST_REST) - 1, -1)]

@@ -6,7 +6,7 @@ session = await memory_session()                    # nothing survives the proce
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,7 @@ from perdure.ports.session import (
     Blobs,
     Clock,
     Files,
+    FoundSessions,
     Ids,
     Journal,
     LoadedJournal,
@@ -107,6 +108,11 @@ class LateArchive:
         self, query: str, *, limit: int = 10, sessions: Sequence[str] = (), since: float | None = None
     ) -> SearchResults:
         return await self._archive().search(query, limit=limit, sessions=sessions, since=since)
+
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions:
+        return await self._archive().sessions(prompt, limit=limit, since=since, without=without)
 
     async def load(self, session: str) -> tuple[LoadedJournal, Blobs]:
         return await self._archive().load(session)

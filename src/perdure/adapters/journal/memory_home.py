@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal, MemoryNotes
 from perdure.adapters.journal.search import hit_of, ranked, weighed
+from perdure.adapters.journal.session_search import sessions_read
 from perdure.adapters.journal.store import (
     KEY_BYTES,
     ListingFacts,
@@ -41,7 +42,7 @@ from perdure.ports.home import (
     StoreConnections,
     StoredSession,
 )
-from perdure.ports.session import Blobs, LoadedJournal, PlacedRecord, Receipt, SearchResults
+from perdure.ports.session import Blobs, FoundSessions, LoadedJournal, PlacedRecord, Receipt, SearchResults
 from perdure.recall.queries import terms_of
 from perdure.transcript.codec import VERSION, encode_header, encode_line
 from perdure.transcript.messages import BlobId
@@ -307,6 +308,16 @@ class MemoryArchive:
         candidates, texts = weighed(terms, read, since)
         best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return SearchResults(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
+
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions:
+        """What the port says."""
+        read = [
+            (one.header.session, one.header.project or "", (await one.log.load(whole=True)).records)
+            for one in self.home.listed(self.project)
+        ]
+        return sessions_read(prompt, read, limit=limit, since=since, without=without)
 
     async def load(self, session: str) -> tuple[LoadedJournal, Blobs]:
         """What the port says."""

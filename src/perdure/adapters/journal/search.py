@@ -8,11 +8,12 @@ import hashlib
 import mmap
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio.to_thread
 
@@ -21,9 +22,20 @@ from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, make_private, sqlite_journal_mode
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
+from perdure.adapters.journal.session_search import (
+    NO_WORDS,
+    KnownSession,
+    card_bytes,
+    card_of,
+    card_to_read,
+    eligible,
+    found_sessions,
+    read_for,
+    sessions_read,
+)
 from perdure.adapters.journal.store import BLOBS, SessionStore
 from perdure.errors import JournalError, SessionNotFound
-from perdure.ports.session import Blobs, Journal
+from perdure.ports.session import Blobs, FoundSessions, Journal
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import SearchHit as Hit
@@ -39,11 +51,14 @@ from perdure.recall.queries import (
     word_scores,
     words_of,
 )
+from perdure.recall.sessions import AskedSessions
 from perdure.transcript.codec import decode_line
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import SpokenPiece, pieces, tools_called
 
-VERSION = 1  # of the tables and of how texts are taken apart; another one is made anew
+T = TypeVar("T")
+
+VERSION = 2  # of the tables and of how texts are taken apart; another one is made anew
 BUSY_SECONDS = 5.0
 CANDIDATES = 200  # texts that are weighed for one search
 _COMMON_SHARE = 0.2  # a word in more of the texts than this finds nothing by itself
@@ -53,7 +68,7 @@ _TAIL_BYTES = 256  # of the journal before where indexing stopped: whether it is
 _TABLES = """
 CREATE TABLE meta(version INTEGER NOT NULL);
 CREATE TABLE sessions(id INTEGER PRIMARY KEY, directory TEXT UNIQUE, name TEXT, project TEXT,
-  end INTEGER, size INTEGER, device INTEGER, inode INTEGER, tail BLOB);
+  end INTEGER, size INTEGER, device INTEGER, inode INTEGER, tail BLOB, card BLOB);
 CREATE TABLE calls(session INTEGER, id TEXT, tool TEXT, PRIMARY KEY(session, id)) WITHOUT ROWID;
 CREATE TABLE texts(id INTEGER PRIMARY KEY, digest BLOB UNIQUE, words INTEGER);
 CREATE TABLE places(id INTEGER PRIMARY KEY, text INTEGER, session INTEGER, recall TEXT, message TEXT, piece INTEGER,
@@ -143,9 +158,10 @@ class SearchIndex:
         try:
             with open_journal_reader(self._disk, journal) as reader:
                 row = self._db.execute(
-                    "SELECT id, end, device, inode, tail FROM sessions WHERE directory = ?", (str(journal.parent),)
+                    "SELECT id, end, device, inode, tail, card FROM sessions WHERE directory = ?",
+                    (str(journal.parent),),
                 ).fetchone()
-                if row is not None and not _goes_on(reader, row[1:]):
+                if row is not None and not _goes_on(reader, row[1:5]):
                     self._forget(row[0])
                     row = None
                 session, start = (row[0], row[1]) if row else (self._added_session(journal, reader), reader.body)
@@ -154,8 +170,11 @@ class SearchIndex:
                     self._add(session, p.record, p.offset) for p in scan.placed if isinstance(p.record, Message)
                 )
                 end, tail = scan.end, _tail(reader, scan.end)
+                card = card_of(row[5] if row else None)
+                card.learn((p.record for p in scan.placed), reader.header.project or "")
                 self._db.execute(
-                    "UPDATE sessions SET end = ?, size = ?, tail = ? WHERE id = ?", (end, reader.size, tail, session)
+                    "UPDATE sessions SET end = ?, size = ?, tail = ?, card = ? WHERE id = ?",
+                    (end, reader.size, tail, card_bytes(card), session),
                 )
                 return added
         except JournalError:
@@ -236,6 +255,29 @@ class SearchIndex:
             for text, row in self._matching(" OR ".join(telling), is_narrow=is_narrow).items():
                 found.setdefault(text, row)
         return [SearchCandidate(text, score, words, self.places(text, 1)) for text, (score, words) in found.items()]
+
+    def known_sessions(self, directories: Collection[str]) -> list[KnownSession]:
+        """What is known of the sessions in these folders."""
+        rows = self._db.execute("SELECT id, directory, project, card FROM sessions")
+        return [
+            KnownSession(n, Path(d).name, project, card_to_read(card))
+            for n, d, project, card in rows
+            if d in directories
+        ]
+
+    def holding_sessions(self, words: Mapping[str, str]) -> dict[str, dict[int, float]]:
+        """Of each word, by its term, how many texts of which sessions hold it. One that is everywhere says nothing."""
+        expressions = {term: f'"{" ".join(words_of(word))}"' for term, word in words.items()}
+        telling = set(self._telling(list(expressions.values())))
+        asked = (
+            "SELECT p.session, count(*) FROM said CROSS JOIN places p ON p.text = said.rowid "
+            "WHERE said MATCH ? GROUP BY p.session"
+        )
+        return {
+            term: {number: float(count) for number, count in self._db.execute(asked, (expression,))}
+            for term, expression in expressions.items()
+            if expression in telling
+        }
 
     def places(self, text: int, limit: int) -> tuple[TextLocation, ...]:
         """Where a text was said within the search, newest first."""
@@ -398,6 +440,12 @@ class StoreArchive:
         """What the port says. Without an index, everything is read: slower, with much the same results."""
         return await anyio.to_thread.run_sync(partial(self._search, query, limit, tuple(sessions), since))
 
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions:
+        """What the port says. Without an index, everything is read."""
+        return await anyio.to_thread.run_sync(partial(self._sessions, prompt, limit, since, without))
+
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         """All records of another session of the project, and its blobs."""
         directory = await anyio.to_thread.run_sync(
@@ -468,7 +516,20 @@ class StoreArchive:
     def _indexed(
         self, terms: Sequence[QueryTerm], journals: list[Path], limit: int, since: float | None, *, is_all: bool
     ) -> tuple[list[tuple[SearchCandidate, float]] | None, str]:
-        """The best of the index, which is made anew once when it is damaged; None when there can't be one."""
+        """The best of the index; None when there can't be one."""
+
+        def found(index: SearchIndex) -> list[tuple[SearchCandidate, float]]:
+            directories = None if is_all else [str(journal.parent) for journal in journals]
+            best = ranked(index.candidates(terms, directories, since), terms, index.text)[:limit]
+            return [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
+
+        return self._by_index(journals, found, is_all=is_all)
+
+    def _by_index(self, journals: list[Path], ask: Callable[[SearchIndex], T], *, is_all: bool) -> tuple[T | None, str]:
+        """What the index says, once it holds what these journals gained; None when there can't be one.
+
+        It is made anew once when it is damaged.
+        """
         if not self.has_index:
             return None, "searched without an index"
         path, why = self.home / INDEX, ""
@@ -476,10 +537,7 @@ class StoreArchive:
             try:
                 with open_search_index(path, disk=self.disk) as index:
                     index.refresh(journals, forget_others=is_all)
-                    directories = None if is_all else [str(journal.parent) for journal in journals]
-                    best = ranked(index.candidates(terms, directories, since), terms, index.text)[:limit]
-                    found = [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
-                    return found, _passed_over(index.unreadable)
+                    return ask(index), _passed_over(index.unreadable)
             except (IndexUnusable, OSError) as e:
                 return None, f"searched without an index ({e})"
             except sqlite3.Error as e:
@@ -488,6 +546,26 @@ class StoreArchive:
                     break
                 discard_index(path)
         return None, f"searched without an index ({why})"
+
+    def _sessions(self, prompt: str, limit: int, since: float | None, without: Collection[str]) -> FoundSessions:
+        asked = AskedSessions.of(prompt)
+        if not asked.terms:
+            return NO_WORDS
+        journals = [directory / JOURNAL for directory in self._directories()]
+        directories = {str(journal.parent) for journal in journals}
+
+        def found(index: SearchIndex) -> FoundSessions:
+            known = eligible(index.known_sessions(directories), since, without)
+            return found_sessions(asked, known, index.holding_sessions(asked.words), limit)
+
+        best, note = self._by_index(journals, found, is_all=self.project is None)
+        if best is not None:
+            return replace(best, note=note)
+        unreadable: list[Path] = []
+        read = ((Path(about[0]).name, about[2], placed) for about, placed in _read(journals, self.disk, unreadable))
+        every, held = read_for(asked, read)
+        note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
+        return found_sessions(asked, eligible(every, since, without), held, limit, note)
 
     def _hit(self, candidate: SearchCandidate, score: float, terms: Sequence[QueryTerm]) -> Hit | None:
         """A result, with its text read back from the journal; None when that isn't there any more."""
@@ -576,6 +654,18 @@ class JournalArchive:
         candidates, texts = weighed(terms, [(about, loaded.records)], since)
         best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
+
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions:
+        loaded = await self.journal.load(whole=True)
+        return sessions_read(
+            prompt,
+            [(loaded.header.session, loaded.header.project or "", loaded.records)],
+            limit=limit,
+            since=since,
+            without=without,
+        )
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         loaded = await self.journal.load(whole=True)

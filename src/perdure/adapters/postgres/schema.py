@@ -407,7 +407,19 @@ BEGIN
 END $$;
 """
 
-MIGRATIONS: Final = (_FIRST, _WORK, _BLOBS, _MEMORIES)  # the newest last; how many a database has had is its version
+# What is known of a session beside all that was said in it, for ranking sessions (MEM-15). Made from the journal, with
+# the index, and made again where there is none yet.
+_CARDS: Final = """
+ALTER TABLE perdure.indexed ADD COLUMN card bytea;
+"""
+
+MIGRATIONS: Final = (
+    _FIRST,
+    _WORK,
+    _BLOBS,
+    _MEMORIES,
+    _CARDS,
+)  # the newest last; how many a database has had is its version
 
 
 async def migrate(url: str) -> int:

@@ -6,22 +6,34 @@ The index finds the texts that may fit; how well they do is scored by what stand
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from perdure.adapters.journal.search import CANDIDATES, PLACES, SearchCandidate, TextLocation, hit_of, ranked
+from perdure.adapters.journal.session_search import (
+    NO_WORDS,
+    KnownSession,
+    card_bytes,
+    card_of,
+    card_to_read,
+    eligible,
+    found_sessions,
+)
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.links import key_of
 from perdure.errors import DamagedLine
-from perdure.ports.session import Blobs, SearchResults
+from perdure.ports.session import Blobs, FoundSessions, SearchResults
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.recall.queries import QueryTerm, camel_parts, stems_of, term_weight, terms_of, word_scores, words_of
+from perdure.recall.sessions import MOST_SESSIONS, AskedSessions, SessionCard
 from perdure.text.stems import stem
 from perdure.transcript.codec import decode_line
 from perdure.transcript.messages import Message
+from perdure.transcript.records import Record
 from perdure.transcript.texts import SpokenPiece, pieces, tools_called
 
 if TYPE_CHECKING:
@@ -55,15 +67,9 @@ class PostgresArchive:
         tenant = await db.tenant(self.home.name)
         if tenant is None:
             return SearchResults(())
-        of_it = {
-            "tenant": tenant,
-            "project": self.project,
-            "narrow": bool(named),
-            "ids": [identity for _, identity in named],
-            "since": since,
-        }
-        for number, indexed in await db.ask(tenant, _BEHIND, of_it):
-            await _take_in(db, tenant, number, indexed)
+        of_it = self._scope(tenant, since, [identity for _, identity in named])
+        for number, indexed, project, card in await db.ask(tenant, _BEHIND, of_it):
+            await _take_in(db, tenant, number, indexed, project or "", card)
         is_all = not named and self.project is None and since is None
         within = None if is_all else [row[0] for row in await db.ask(tenant, _WITHIN, of_it)]
         found = await _candidates(db, tenant, terms, within, since)
@@ -71,6 +77,37 @@ class PostgresArchive:
         rows = await db.ask(tenant, _ABOUT, (tenant, list(said_in)))
         about = {number: (identity, project or "") for number, identity, project in rows}
         return await anyio.to_thread.run_sync(_results, found, about, limit)
+
+    async def sessions(
+        self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
+    ) -> FoundSessions:
+        """What the port says."""
+        asked = AskedSessions.of(prompt)
+        if not asked.terms:
+            return NO_WORDS
+        db = self.home.store.db
+        tenant = await db.tenant(self.home.name)
+        if tenant is None:
+            return FoundSessions(())
+        of_it = self._scope(tenant, since, [])
+        for number, indexed, project, card in await db.ask(tenant, _BEHIND, of_it):
+            await _take_in(db, tenant, number, indexed, project or "", card)
+        for number, indexed, project in await db.ask(tenant, _CARDLESS, of_it):
+            await _make_card(db, tenant, number, indexed, project or "")
+        rows = await db.ask(tenant, _CARDS, of_it | {"most": MOST_SESSIONS})
+        held = await _holding_sessions(db, tenant, asked.words, None if self.project is None else [r[0] for r in rows])
+
+        def found() -> FoundSessions:
+            known = [
+                KnownSession(number, one, project or "", card_to_read(card)) for number, one, project, card in rows
+            ]
+            return found_sessions(asked, eligible(known, since, without), held, limit)
+
+        return await anyio.to_thread.run_sync(found)
+
+    def _scope(self, tenant: int, since: float | None, ids: list[str]) -> dict[str, Any]:
+        """Which sessions are meant, for `_SESSIONS`."""
+        return {"tenant": tenant, "project": self.project, "narrow": bool(ids), "ids": ids, "since": since}
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         """All records of another session of the project, and its blobs."""
@@ -86,14 +123,24 @@ WHERE s.tenant = %(tenant)s AND (%(project)s::text IS NULL OR project = %(projec
   AND (%(since)s::float8 IS NULL OR modified >= to_timestamp(%(since)s) - interval '1 day')
 """
 _WITHIN: Final = f"SELECT number {_SESSIONS}"
-_BEHIND: Final = f"SELECT number, coalesce(i.seq, 0) {_SESSIONS} AND coalesce(i.seq, 0) < s.seq"
+_BEHIND: Final = f"SELECT number, coalesce(i.seq, 0), project, card {_SESSIONS} AND coalesce(i.seq, 0) < s.seq"
+_CARDLESS: Final = (
+    f"SELECT number, i.seq, project {_SESSIONS} AND i.seq > 0 AND card IS NULL"  # of before there were any
+)
+_CARDS: Final = (
+    f"SELECT number, id, project, card {_SESSIONS} AND card IS NOT NULL ORDER BY modified DESC LIMIT %(most)s"
+)
 _ABOUT: Final = "SELECT number, id, project FROM perdure.sessions WHERE tenant = %s AND number = ANY (%s::bigint[])"
 
 # --- filling ----------------------------------------------------------------------------------------------------------
 
 
-async def _take_in(db: Database, tenant: int, session: int, indexed: int) -> None:
-    """Have the index hold what a journal gained. Whoever does the same at the same time does the rest."""
+async def _take_in(db: Database, tenant: int, session: int, indexed: int, project: str, card: bytes | None) -> None:
+    """Have the index hold what a journal gained. Whoever does the same at the same time does the rest.
+
+    A card isn't begun in the middle: `_make_card` makes it when it is asked for.
+    """
+    known = card_of(card) if card is not None or not indexed else None
     while True:
         rows = await db.ask(
             tenant,
@@ -104,8 +151,13 @@ async def _take_in(db: Database, tenant: int, session: int, indexed: int) -> Non
         if not rows or rows[-1][0] <= indexed:
             return
         said = await anyio.to_thread.run_sync(indexed_pieces, rows, indexed, tenant)
+        if known is not None:
+            await anyio.to_thread.run_sync(
+                known.learn, list(_records(row for row in rows if row[0] > indexed)), project
+            )
         values = {
             "tenant": tenant, "session": session, "before": indexed, "after": rows[-1][0],
+            "card": None if known is None else card_bytes(known),
             "digests": [one.digest for one in said],
             "texts": [key_of(one.piece.text) for one in said],
             "stems": [" ".join(one.stems) for one in said],
@@ -128,9 +180,10 @@ async def _take_in(db: Database, tenant: int, session: int, indexed: int) -> Non
 
 
 _MOVE: Final = b"""
-INSERT INTO perdure.indexed AS i (tenant, session, seq)
-SELECT tenant, number, %(after)s FROM perdure.sessions WHERE tenant = %(tenant)s AND number = %(session)s
-ON CONFLICT (tenant, session) DO UPDATE SET seq = excluded.seq WHERE i.seq = %(before)s RETURNING 1
+INSERT INTO perdure.indexed AS i (tenant, session, seq, card)
+SELECT tenant, number, %(after)s, %(card)b FROM perdure.sessions WHERE tenant = %(tenant)s AND number = %(session)s
+ON CONFLICT (tenant, session) DO UPDATE SET seq = excluded.seq, card = excluded.card WHERE i.seq = %(before)s
+RETURNING 1
 """
 _TEXTS: Final = b"""
 INSERT INTO perdure.texts (tenant, digest, text, stems)
@@ -146,6 +199,30 @@ FROM unnest(%(digests)b::bytea[], %(at)s::bigint[], %(recall)b::bytea[], %(messa
   AS new (digest, at, recall, message, piece, role, tool, agent, said)
 JOIN perdure.texts t ON t.tenant = %(tenant)s AND t.digest = new.digest
 """
+
+
+async def _make_card(db: Database, tenant: int, session: int, indexed: int, project: str) -> None:
+    """The card of a session that was taken in before there were cards."""
+    card, at = SessionCard(), 0
+    while rows := await db.ask(
+        tenant,
+        "SELECT seq, at, line FROM perdure.records WHERE tenant = %s AND session = %s AND seq > %s AND seq <= %s "
+        "ORDER BY seq LIMIT %s",
+        (tenant, session, at, indexed, _LINES),
+    ):
+        await anyio.to_thread.run_sync(card.learn, list(_records(rows)), project)
+        at = rows[-1][0]
+    await db.ask(
+        tenant,
+        "UPDATE perdure.indexed SET card = %b WHERE tenant = %s AND session = %s AND seq = %s AND card IS NULL",
+        (card_bytes(card), tenant, session, indexed),
+    )
+
+
+def _records(rows: Iterable[tuple[Any, ...]]) -> Iterator[Record]:
+    for _, _, line in rows:
+        with suppress(DamagedLine):
+            yield from decode_line(bytes(line)).records
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +332,24 @@ async def _candidates(
     return _TextsFound(tuple(holding), texts, places, tuple(holding.values()), total)
 
 
+async def _holding_sessions(
+    db: Database, tenant: int, words: Mapping[str, str], sessions: Sequence[int] | None
+) -> dict[str, dict[int, float]]:
+    """Of each word, by its term, how many texts of which sessions hold it; of very many the newest."""
+    found: dict[str, dict[int, float]] = {}
+    async with db.transaction(tenant) as cursor:
+        for term, word in words.items():
+            query = _query(QueryTerm(word, tuple(words_of(word))), tenant)
+            await cursor.execute(_HOLDING, (query, [query], sessions, _COUNTED_OF_SESSIONS, tenant))
+            found[term] = {number: float(count) for number, count in await cursor.fetchall()}
+    return found
+
+
+_COUNTED_OF_SESSIONS: Final = 2_000  # texts that hold a word
+_HOLDING: Final = b"""
+SELECT p.session, count(*) FROM perdure.matching(%s::tsquery, %s::tsquery[], '{1.0}', %s::bigint[], %s) m
+JOIN perdure.places p ON p.tenant = %s AND p.text = m.number GROUP BY p.session
+"""
 _WHERE: Final = b"""
 SELECT text, session, recall, message, piece, role, tool, agent, said, at FROM (
   SELECT p.*, row_number() OVER (PARTITION BY text ORDER BY said DESC NULLS LAST, session DESC, at DESC, piece) AS place

@@ -20,8 +20,9 @@ from perdure.adapters.logs import read_log
 from perdure.errors import BadSetting, ForeignFormat
 from perdure.memory.files import TYPES, Topic
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
+from perdure.recall.sessions import MOST_FILES, AskedSessions, SessionCard, SessionRanking, name_of, newness_score
 from perdure.recall.turns import DialogueIndex, DialogueTurn, dates
-from perdure.text.scoring import IndexField, TextIndex, widen_terms
+from perdure.text.scoring import IndexField, TextIndex
 from perdure.text.words import asked_terms, plain_words, terms
 
 Kind = Literal["turns", "sessions", "memories"]
@@ -154,48 +155,59 @@ def _kind(items: Sequence[CorpusItem]) -> Kind:
     return "memories" if any(item.name or item.description or item.type for item in items) else "sessions"
 
 
-SESSION_FIELDS = {"own": IndexField(1.0, 0.4), "date": IndexField(1.0, 0.0)}
-TASK_RECENCY = 0.5  # of a task's score; a question asks for what was said, whenever that was
-
-_ASKS = re.compile(
-    r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
-    re.I,
-)
 _WORD = re.compile(r"\w+")
-_QUESTION_MARKS = ("?", "？")
 
 
 @dataclass(slots=True)
 class SessionIndex:
-    """Whole sessions, or other long texts, ready to be asked for: each is one item, oldest first."""
+    """Whole sessions, or other long texts, oldest first, ready to be asked for as the product asks for sessions.
 
-    items: Sequence[DialogueTurn]
-    _index: TextIndex = field(init=False)
+    A text that isn't one of a session any more tells its files by their paths, and its title by its first line; each
+    other line is a piece of what was said.
+    """
+
+    items: Sequence[CorpusItem]
+    _cards: list[SessionCard] = field(init=False)
+    _pieces: dict[str, dict[int, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index = TextIndex(SESSION_FIELDS)
-        self._index.fill((str(n), {"own": terms(i.text), "date": dates(i.time)}) for n, i in enumerate(self.items))
+        self._cards = [_card(item) for item in self.items]
+        self._pieces = {}
+        for number, item in enumerate(self.items):
+            for term, count in Counter(term for line in item.all_text.split("\n") for term in terms(line)).items():
+                self._pieces.setdefault(term, {})[number] = float(count)
+            for term in dates(item.time):
+                self._pieces.setdefault(term, {})[number] = 1.0
 
     def scores(self, query: str, *, at: int | None = None) -> list[float]:
-        """What each item scores. For a task, that it was lately counts as well; `at`: only items before this one."""
-        wanted = {term: float(count) for term, count in asked_terms(query).items()}
-        found = self._index.scores(widen_terms(self._index, wanted))
-        end = len(found) if at is None else min(at, len(found))
-        best = max(found[:end], default=0.0) or 1.0
-        found = [x / best for x in found[:end]] + [0.0] * (len(found) - end)
-        if is_question(query):
-            return found
-        return [x + (TASK_RECENCY * newness_score(end - 1 - n) if n < end else 0.0) for n, x in enumerate(found)]
+        """What each item scores; `at`: only items before this one may be found."""
+        end = len(self.items) if at is None else min(at, len(self.items))
+        asked = AskedSessions.of(query)
+        pieces = {term: self._pieces.get(term, {}) for term in asked.words}
+        held = {term: {n: x for n, x in by.items() if n < end} for term, by in pieces.items()}
+        found = SessionRanking(asked, self._cards[:end], held).scores
+        return found + [0.0] * (len(self.items) - end)
 
 
-def newness_score(rank: int) -> float:
-    """What being the newest but so many counts, 0 to 1."""
-    return 1 / (1 + rank / 5)
+_PATH = re.compile(r"(?<![\w/.:-])(?:[\w.-]+/)+[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w/])")
 
 
-def is_question(query: str) -> bool:
-    """Whether somebody wants to know something, and not to have something done."""
-    return query.rstrip(" \"'”").endswith(_QUESTION_MARKS) or _ASKS.match(query) is not None
+def _card(item: CorpusItem) -> SessionCard:
+    """What is known of an item beside all that it says."""
+    paths = Counter(path.removeprefix("./") for path in _PATH.findall(item.text))
+    files = [*(one for one in item.keywords if "/" in one or "." in one), *(path for path, _ in paths.most_common())]
+    known = dict.fromkeys(dict.fromkeys(files[:MOST_FILES]), 1.0)
+    title = item.name or (item.text.strip().split("\n", 1)[0][:200] if known else "")
+    card = SessionCard(
+        title=title,
+        pieces=1 + item.all_text.count("\n"),
+        asked=dict(terms(item.description)),
+        files=known,
+        titled=dict(terms(title)),
+        named=dict(terms("\n".join(map(name_of, known)))),
+    )
+    card.measure()
+    return card
 
 
 def best_positions(scores: Sequence[float], limit: int, *, among: Iterable[int] | None = None) -> list[int]:
@@ -322,7 +334,7 @@ def _turns(items: Sequence[CorpusItem]) -> Scores:
 
 
 def _sessions(items: Sequence[CorpusItem]) -> Scores:
-    sessions = SessionIndex([_turn(item) for item in items])
+    sessions = SessionIndex(items)
     return lambda question, end: sessions.scores(question.text, at=end)
 
 
