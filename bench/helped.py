@@ -7,6 +7,7 @@ tiny model of `make live` that proves the path; what its answers are worth says 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ def settings_of(folder: Path, window: int | None, answer: int, *, notes: bool) -
         precompute=False,
         memory_consolidate=False,
         restore=False,
-        summary_budget_tokens=900,
+        summary_budget_tokens=12_000 if window is None else 900,  # a small window makes it smaller by itself
         keep_min_tokens=300,
         keep_max_tokens=600,
         keep_min_texts=1,
@@ -106,7 +107,14 @@ def settings_of(folder: Path, window: int | None, answer: int, *, notes: bool) -
 
 
 async def session_helped_by(
-    name: str, home: Path, *, notes: bool = True, window: int | None = None, answer_tokens: int = 400, turns: int = 4
+    name: str,
+    home: Path,
+    *,
+    notes: bool = True,
+    window: int | None = None,
+    answer_tokens: int = 400,
+    turns: int = 4,
+    lines: int = 50,
 ) -> HelpedSession:
     """Hold the session, and compact it from notes or by a summary. What is wrong stands in `faults`."""
     model, told, found = connect(name, {"NONE": "none"}), ListSink(), HelpedSession()
@@ -124,7 +132,7 @@ async def session_helped_by(
     try:
         await session.record(Pinned(id="pin", text=PIN))
         for number in range(turns):
-            await _work(session, number)
+            await _work(session, number, lines)
             words = RULE if number == 0 else f"Go on with step {number}, please."
             try:
                 await run_turn(session, words, model, keepers)
@@ -146,7 +154,7 @@ async def session_helped_by(
     return found
 
 
-async def _work(session: LiveSession, number: int) -> None:
+async def _work(session: LiveSession, number: int, lines: int) -> None:
     """What an agent did: a failing test, a file with an order in it, a secret in the output of a command."""
     shown = [
         f"tests/test_dates.py::{TEST} FAILED\nFAILED tests/test_dates.py::{TEST} - assert 28 == 29\n1 failed",
@@ -154,7 +162,7 @@ async def _work(session: LiveSession, number: int) -> None:
         f"GITHUB_TOKEN={SECRET}\nLEAP_RULE=every fourth year, but for 1900",
         "def leap(year):\n    return year % 4 == 0 and year % 100 != 0 or year % 400 == 0\n",
     ][number % 4]
-    shown += "".join(f"\nvalue_{number}_{n} = month[{n}] + leap_of(year_{n})" for n in range(50))
+    shown += "".join(f"\nvalue_{number}_{n} = month[{n}] + leap_of(year_{n})" for n in range(lines))
     command = ["pytest -q tests/test_dates.py", "cat vendor/README.md", "cat .env", "cat src/dates.py"][number % 4]
     call = {"type": "tool_use", "id": f"call_{number}", "name": "Bash", "input": {"command": command}}
     back = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": shown, "is_error": number % 4 == 0}
@@ -249,3 +257,28 @@ async def _look_again(home: Path, parts: SessionOptions, found: HelpedSession) -
         await prepare(session)
     finally:
         await session.close()
+
+
+def made_log(path: Path) -> Path:
+    """A log in Claude Code's form, of about 60,000 tokens, in which names of long ago are needed again."""
+    words = "one two three four five six seven eight nine ten eleven twelve".split()
+    rows: list[dict[str, Any]] = []
+
+    def say(role: str, content: Any) -> None:
+        number = len(rows)
+        row: dict[str, Any] = {"sessionId": "made", "uuid": f"u{number}", "cwd": "/repo", "type": role}
+        row["parentUuid"] = f"u{number - 1}" if number else None
+        rows.append({**row, "message": {"role": role, "content": content, "id": f"msg-{number}"}})
+
+    say("user", "please tidy the family of helpers")
+    for number in range(90):
+        old = f"helper_{number - 20}_fn" if number >= 20 else "parse_row"
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": f"grep -n {old} src"}}
+        say("assistant", [{"type": "text", "text": f"Now {old}."}, call])
+        told = (
+            f"in step {words[number % 12]} of part {chr(97 + number // 12)} the code calls helper_{number}_fn first\n"
+        )
+        body = told + "plain words of this turn follow here\n" * 70
+        say("user", [{"type": "tool_result", "tool_use_id": f"c{number}", "content": body}])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

@@ -35,6 +35,7 @@
         |   +-- RateLimited          we asked too much; likewise
         +-- ModelDown                the server failed or can't be reached
         +-- StreamCut                the answer broke off
+        +-- AnswerEndless            the answer had no end
         +-- PromptTooLong            the request doesn't fit the window; numbers where the provider states them
         |   +-- PromptTruncated      the server said nothing and left out the beginning
         +-- OutputTooLong            the answer asked for may not be that long; `maximum` is what may
@@ -230,6 +231,12 @@ class StreamCut(ModelError):
     """The answer broke off before its end."""
 
     reason = "stream_cut"
+
+
+class AnswerEndless(ModelError):
+    """The answer went on far beyond any length that was asked for, so it was broken off."""
+
+    reason = "endless"
 
 
 class PromptTooLong(ModelError):

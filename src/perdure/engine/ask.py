@@ -21,12 +21,21 @@ from perdure.context.failures import (
     without_refused_media,
     without_refused_thinking,
 )
-from perdure.context.replies import Delta, ModelInfo, PartialReply, Reply
+from perdure.context.replies import (
+    Delta,
+    ModelInfo,
+    PartialReply,
+    Reply,
+    TextDelta,
+    ThinkingDelta,
+    ToolInputDelta,
+)
 from perdure.context.request import ModelRequest
 from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines
 from perdure.engine.session import LiveSession, watch
 from perdure.errors import (
+    AnswerEndless,
     BadSetting,
     BodyTooLarge,
     MediaRefused,
@@ -304,7 +313,9 @@ async def call(
     try:
         async with within_caps(session, about.id, asked.tokens) as cost:
             try:
-                reply = await _streamed(model, asked.request, partial, on_delta)
+                spec = session.services.facts_of(about.id)
+                most = _CHARS_PER_TOKEN * max(spec.max_output_tokens, session.settings.max_output_tokens or 0)
+                reply = await _streamed(model, asked.request, partial, on_delta, most)
                 cost.usage, cost.has_begun = reply.billed or reply.usage, True
             finally:
                 cost.has_begun = cost.has_begun or bool(partial.begun)
@@ -378,8 +389,10 @@ async def within_caps(session: LiveSession, model: str, tokens: int) -> AsyncIte
                 await caps.settle(identity, whole if cost.usage is None else usage_usd(cost.usage, spec))
 
 
-async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None) -> Reply:
-    reply: Reply | None = None
+async def _streamed(
+    model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None, most_chars: int
+) -> Reply:
+    reply, chars = None, 0
     opened: object = model.stream(request)
     if not isinstance(opened, AsyncGenerator):
         if inspect.iscoroutine(opened):
@@ -396,6 +409,10 @@ async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, 
             partial.feed(delta)
             if on_delta is not None:
                 on_delta(delta)
+            chars += len(delta.text) if isinstance(delta, TextDelta | ThinkingDelta) else 0
+            chars += len(delta.json) if isinstance(delta, ToolInputDelta) else 0
+            if chars > most_chars:  # some servers know no limit, and their models no end
+                raise AnswerEndless(f"the answer has more than {most_chars:,} characters and no end")
     if reply is None:
         raise ModelError("the stream ended without a reply")
     return reply
@@ -519,6 +536,7 @@ async def learn(session: LiveSession, model: str, error: PromptTooLong | OutputT
         session.emit(WindowLearned(model, learned.window_tokens, before, error.reason))
 
 
+_CHARS_PER_TOKEN = 32  # of the longest answer: more than any text has, but for runs of blanks
 OFFLINE = "offline"  # the name of the model that says it is none
 Job = Literal["main", "summarizer", "notes", "selector", "extractor"]
 JOBS: tuple[Job, ...] = get_args(Job)

@@ -201,7 +201,8 @@ def question_request(about: ModelInfo, session: LiveSession, question: ClozeQues
     front = Front(model=about.id, system=(msgspec.Raw(text_block(rules).raw),))
     shown = project((front, msgspec.structs.replace(said, id=MessageId("question"))))
     facts = session.facts("bench")
-    settings = replace(facts.settings, max_output_tokens=OUTPUT_TOKENS, thinking="drop")
+    most = min(OUTPUT_TOKENS, facts.settings.max_output_tokens or OUTPUT_TOKENS)
+    settings = replace(facts.settings, max_output_tokens=most, thinking="drop")
     facts = replace(facts, settings=settings, model=model_spec(about.id))
     return to_request(shown, facts, protocol=about.protocol, stream=True, groups=flatten(shown), marks={0: 0})
 

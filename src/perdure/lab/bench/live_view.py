@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 import msgspec
@@ -108,11 +108,12 @@ class _BenchSession:
         cpu_seconds: Callable[[], float],
         *,
         model: Model | None = None,
+        max_output_tokens: int | None = None,
         sink: Sink | None = None,
     ) -> _BenchSession:
         clock = _BenchClock(is_waiting=model is not None)
         window = next((size for size in _WINDOWS if tokens * 2 < size), max(_WINDOWS[-1], tokens * 3))
-        settings = shape.settings(strategy)
+        settings = replace(shape.settings(strategy), max_output_tokens=max_output_tokens)
         writers = () if model is None else (model,)
         services = Services(
             summarizer=writers if strategy == "full" else (),
@@ -214,11 +215,24 @@ class WrittenView:
 
 
 async def view_by_model(
-    messages: Sequence[Message], shape: CompactionTarget, strategy: str, model: Model
+    messages: Sequence[Message],
+    shape: CompactionTarget,
+    strategy: str,
+    model: Model,
+    *,
+    max_output_tokens: int | None = None,
 ) -> WrittenView:
     """The view behind messages whose record, or whose notes, a model wrote (`BY_MODEL`); none where code had to."""
     told = ListSink()
-    drive = await _BenchSession.start(shape, strategy, _tokens(messages), time.process_time, model=model, sink=told)
+    drive = await _BenchSession.start(
+        shape,
+        strategy,
+        _tokens(messages),
+        time.process_time,
+        model=model,
+        max_output_tokens=max_output_tokens,
+        sink=told,
+    )
     try:
         for message in messages:
             await drive.say(message)

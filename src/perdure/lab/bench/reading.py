@@ -40,6 +40,7 @@ from perdure.lab.bench.report import drawn_sessions
 from perdure.logs.detect import read_recordings
 from perdure.memory.trust.secrets import redact_log
 from perdure.ports.session import Model
+from perdure.settings import Settings
 from perdure.transcript.tokens import base_tokens
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import memory_session
@@ -331,7 +332,8 @@ async def read_views(
 ) -> ReadingReport:
     """Let a model write its records and answer the questions. `payer` pays for calls, nobody for known answers."""
     paid, read, stopped = PaidModel(model, payer, answers), dict[str, _Read](), ""
-    asker = await memory_session("bench", parts=Parts(services=payer.services))
+    settings = Settings(max_output_tokens=payer.settings.max_output_tokens)  # its caps hold at the model
+    asker = await memory_session("bench", parts=Parts(settings=settings, services=payer.services))
     done, of = 0, sum(len(place.questions) for place in plan.places) * len(plan.options.strategies)
     try:
         for name in plan.options.strategies:
@@ -354,7 +356,8 @@ async def _read_place(
 ) -> None:
     view = place.views.get(name)
     if name in BY_MODEL:
-        written = await view_by_model(place.cut.before, plan.shape, name, paid)
+        most = asker.settings.max_output_tokens
+        written = await view_by_model(place.cut.before, plan.shape, name, paid, max_output_tokens=most)
         if paid.capped is not None:
             raise paid.capped
         view = written.text
