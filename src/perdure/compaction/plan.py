@@ -33,7 +33,8 @@ def keep_from(view: ContextView, facts: Facts, *, after: int | None = None) -> i
     Without `after`, the latest legal cut behind which at least the minimum of tokens and of messages with text stand.
     With it (the position after what a summary covers already), the window starts there and widens backwards until both
     minimums hold. Never more than the maximum, nor than half of what may be filled; the cuts that leave thinking loops
-    whole are preferred. Behind the last boundary's summary only.
+    whole are preferred. Behind the last boundary's summary only, and never so that nothing would leave: a loop that
+    has gone on since then is entered.
     """
     limits, settings = facts.limits, facts.settings
     least = limits.scaled(settings.keep_min_tokens)
@@ -41,7 +42,7 @@ def keep_from(view: ContextView, facts: Facts, *, after: int | None = None) -> i
     start = first_said(view)
     bounds = _KeepBounds(least, most, settings.keep_min_texts, after)
     for loops in (True, False):
-        cuts = [c for c in legal_cuts(view, loops=loops) if c >= start]
+        cuts = [c for c in legal_cuts(view, loops=loops) if c >= start and can_leave(view, c)]
         cut = _choose(view, cuts, bounds)
         if cut is not None:
             return cut
