@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -164,7 +165,7 @@ def _is_shown(scene: RestoreScene, used: AnsweredCall, deed: FileAction) -> bool
 
 
 def candidates(scene: RestoreScene) -> list[str]:
-    """The files that could come back, newest first."""
+    """The files that could come back, newest first; behind the two newest those that open work names."""
     state = scene.states.get(KIND)
     if not isinstance(state, FilesInPlay):
         return []
@@ -172,7 +173,36 @@ def candidates(scene: RestoreScene) -> list[str]:
     plan = scene.states.get("plan")
     plan_path = getattr(plan, "path", None)
     others = {*shown, plan_path} if plan_path else shown
-    return [path for path in reversed(state.seen) if same_file(path, others) is None and not is_other(path)]
+    paths = [path for path in reversed(state.seen) if same_file(path, others) is None and not is_other(path)]
+    todos = getattr(scene.states.get("todos"), "items", ())
+    named = named_by([todo.text for todo in todos if todo.state not in _FINISHED], paths)[:_NAMED]
+    newest = [path for path in paths if path not in named][:_NEWEST]
+    return list(dict.fromkeys((*newest, *named, *paths)))
+
+
+_NEWEST, _NAMED = 3, 2  # of the five that come back
+_FINISHED = frozenset({"completed", "cancelled", "deleted"})
+_TELLING_CHARS = 4
+_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def named_by(work: Iterable[str], paths: Sequence[str]) -> list[str]:
+    """The file that each piece of work is likely about: most of its words stand in that path and in few others."""
+    words = {path: _words(path) for path in paths}
+    often = Counter(word for some in words.values() for word in some)
+    found: dict[str, None] = {}
+    for text in work:
+        wanted = _words(text)
+        fits = {path: sum(1 / often[word] for word in words[path] & wanted) for path in paths}
+        best = max((path for path in paths if path not in found), key=fits.__getitem__, default=None)
+        if best is not None and fits[best] * 2 >= 1:  # a word that only two paths have says it, or several together
+            found[best] = None
+    return list(found)
+
+
+def _words(text: str) -> set[str]:
+    """The words of a path or a sentence, without an s at their end."""
+    return {part.lower().rstrip("s") for part in _PARTS.findall(text) if len(part) >= _TELLING_CHARS}
 
 
 def wants(scene: RestoreScene) -> tuple[str, ...]:

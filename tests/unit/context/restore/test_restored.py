@@ -14,7 +14,7 @@ from tests.calls import numbered, used, words
 from tests.services import serve
 from tests.worlds import World, done
 
-from perdure.compaction.restore.files import shown_files
+from perdure.compaction.restore.files import named_by, shown_files
 from perdure.compaction.restore.kinds import STANDARD
 from perdure.compaction.restore.registry import (
     CurrentFile,
@@ -105,6 +105,27 @@ def test_the_five_newest_files_come_back_and_the_others_are_named() -> None:
     assert "Left out after the compaction (files): /w/f1.py, /w/f0.py." in texts(boundary, "files")
     assert "7\tvalue_6 = compute(6)" in texts(boundary, "files")
     assert [m.origin for m in boundary.summary] == ["summary", "restored"]
+
+
+def test_of_the_five_two_are_files_that_open_work_names() -> None:
+    """RST-1, QLT-7: what was read long ago for work that is still to do comes before what was just finished."""
+    old = ["/w/src/db/rows-repository.ts", "/w/frontend/src/types/rows.ts", "/w/frontend/src/views/Rows.tsx"]
+    new = [f"/w/src/rows/part{n}.ts" for n in range(5)]
+    todos = [
+        {"content": "Rewrite part4", "status": "completed"},
+        {"content": "Update the repository of rows", "status": "pending"},
+        {"content": "Frontend types", "status": "pending"},
+    ]
+    boundary = compacted(world_of(*map(read, (*old, *new)), used("TodoWrite", {"todos": todos})))
+    assert names(boundary) == [*reversed(new[2:]), *old[:2]]
+    assert set(left(boundary)) == {old[2], *new[:2]}
+
+
+def test_work_names_a_file_by_words_that_few_paths_have() -> None:
+    paths = ["/w/app/main.py", "/w/app/users/views.py", "/w/app/users/models.py", "/w/app/orders/models.py"]
+    assert named_by(["Add a column to the model of orders", "Tidy the app"], paths) == ["/w/app/orders/models.py"]
+    assert named_by(["Views for users"], paths) == ["/w/app/users/views.py"]
+    assert named_by([], paths) == named_by(["Add a column"], []) == []
 
 
 def test_edits_are_in_what_comes_back_in_a_replay() -> None:
