@@ -39,11 +39,21 @@ KINDS = (
     "errors",
     "todos",
     "tests",
+    "decisions",
+    "refused",
+    "paths",
+    "said",
 )
 WRITERS = {"Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch", "str_replace_editor", "write_file", "edit"}
 PROGRAM = re.compile(
     r"\A(?:<(?:command-|local-command|bash-|task-notification|teammate-message|system-reminder|user-prompt|ide_)|"
     r"\[Request interrupted|Caveat: The messages below|This session is being continued|Base directory for this skill)"
+)
+
+ANNOUNCES = re.compile(
+    r"(?:(?:now|next|first|then|ok(?:ay)?|good|great|perfect),? )*"
+    r"(?:i['’]ll|i will(?! not)|let me|let['’]s|i['’]m going to)\b",
+    re.IGNORECASE,
 )
 
 
@@ -96,6 +106,7 @@ class Log:
     notices: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[str, Call] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
+    talk: list[tuple[int, str, str]] = field(default_factory=list)  # line, who, text
 
     def every(self) -> list[Call]:
         return list(self.calls.values())
@@ -104,6 +115,19 @@ class Log:
 def flat(text: str) -> str:
     """Blanks folded, and no underscore before the name of a tag (a record puts one there)."""
     return " ".join(re.sub(r"<([\s/]*)_+(?=[a-z])", r"<\1", text).split())
+
+
+def lean(text: str) -> str:
+    """Blanks folded, without marks of emphasis."""
+    return flat(text.replace("**", ""))
+
+
+def every_text(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from every_text(inner)
 
 
 def text_of(value: Any) -> str:
@@ -119,19 +143,24 @@ def text_of(value: Any) -> str:
 def raw_log(data: bytes, before: int) -> Log:
     """The log up to a line (from 1), not included."""
     log = Log()
+    entries: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(data.split(b"\n")[: before - 1], 1):
         try:
             entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(entry, dict):
-            (codex if "payload" in entry else claude)(log, entry, number)
+        entries += [(number, entry)] if isinstance(entry, dict) else []
+    said = [entry for _, entry in entries if "message" in entry]
+    is_aside = bool(said) and all(entry.get("isSidechain") for entry in said)  # a sub-agent's own log
+    for number, entry in entries:
+        if "payload" in entry:
+            codex(log, entry, number)
+        elif is_aside or not entry.get("isSidechain"):
+            claude(log, entry, number)
     return log
 
 
 def claude(log: Log, entry: dict[str, Any], number: int) -> None:
-    if entry.get("isSidechain"):
-        return
     attachment = entry.get("attachment")
     if isinstance(attachment, dict) and attachment.get("type") == "queued_command":
         text = text_of(attachment.get("prompt"))
@@ -155,8 +184,10 @@ def claude(log: Log, entry: dict[str, Any], number: int) -> None:
             log.notices.append((number, text))
             if not entry.get("isMeta") and not entry.get("isCompactSummary") and sender in (None, "human"):
                 log.words += typed(text)
+                log.talk += [(number, "user", one) for one in typed(text)]
         elif kind == "text":
             log.others.append(block.get("text") or "")
+            log.talk.append((number, "assistant", log.others[-1]))
 
 
 def typed(text: str) -> list[str]:
@@ -175,6 +206,10 @@ def codex(log: Log, entry: dict[str, Any], number: int) -> None:
         text = text_of(item.get("content"))
         if not text.startswith(("<", "# AGENTS.md")):
             log.words.append(text)
+            log.talk.append((number, "user", text))
+    elif kind == "message" and item.get("role") == "assistant":
+        log.others.append(text_of(item.get("content")))
+        log.talk.append((number, "assistant", log.others[-1]))
     elif kind in ("function_call", "custom_tool_call"):
         given = item.get("arguments", item.get("input", ""))
         try:
@@ -238,6 +273,8 @@ class Checker:
             if call.command:
                 self.commands[flat(call.command[:2_000])].append(call)
         self.results = [flat(call.result) for call in log.every()]
+        self.given = [flat("\n".join(every_text(call.given))).replace("\\", "/") for call in log.every()]
+        self.said = [lean(text) for text in log.others]
 
     def look(self, record: str) -> None:
         for heading, item in sections(record):
@@ -246,25 +283,105 @@ class Checker:
                 ("Files changed", "changed", self.changed),
                 ("Files read", "read", self.read),
                 ("Commands that were run", "commands", self.command),
-                ("Errors seen", "errors", self.error),
                 ("Open work", "todos", self.todo),
+                ("The task", "words", self.asked),
+                ("The last exchange", "words", self.asked),
+                ("Decided", "decisions", self.decision),
+                ("Turned down", "refused", self.refused),
+                ("What failed", "errors", self.error),
+                ("Other errors", "errors", self.error),
                 ("Tests that fail", "tests", self.test),
             ):
                 if heading.startswith(start):
                     why = check(item)
                     if why is not None:
                         self.verdict.say(kind, item, why)
+            if heading.startswith("Names and values"):
+                for entry in re.split("[,;] ", item):
+                    if "/" in entry and "://" not in entry:
+                        self.verdict.say("paths", entry, self.path(entry))
             if heading.startswith("Where the work stands") and item.startswith("in the background"):
                 self.verdict.say("background", item, self.background(item))
+            elif heading.startswith("Where the work stands") and re.match(r"(?:the assistant|before that)\b", item):
+                self.verdict.say("said", item, self.spoken(item))
+            elif heading.startswith("Where the work stands") and item.startswith(("tests: ", "done ")):
+                what = re.sub(r"\A(?:tests|done last|done before): ", "", item)
+                is_run = item.startswith("tests: ") or what.startswith("ran ")
+                kind, check = ("commands", self.command) if is_run else ("changed", self.touched)
+                self.verdict.say(kind, item, check(what.removeprefix("ran ")))
             elif heading.startswith("Done") and (found := re.match(r"(\S+) in the background: (.*)", item, re.DOTALL)):
                 self.verdict.say("ended", item, self.ended(found[1], found[2]))
             elif heading.startswith("Done") and item.startswith("[x] "):
                 self.verdict.say("todos", item, self.todo(item))
 
+    def touched(self, item: str) -> str:
+        """A file that was changed, named at the beginning of a sentence."""
+        path, _, fate = item.rpartition(" changed") if item.endswith(" changed") else item.partition(" ")
+        kinds = [kind for _, kind in self.deeds(path)]
+        return "" if fate or {"written", "perhaps"} & set(kinds) else "nothing wrote it"
+
+    def asked(self, item: str) -> str | None:
+        """An item of the hand-over with somebody's words."""
+        if item.startswith(("in answer to the assistant", "before it, the assistant")):
+            self.verdict.say("said", item, self.spoken(item))
+            return None
+        lead, _, words = item.partition(": ")
+        if not re.match(r"(?:asked(?: first| later)?|the user)\b.*· \S+\Z", lead):
+            return "not to be read"
+        words = re.sub(r"\A\(to “.*?”\) ", "", words, flags=re.DOTALL).removesuffix(" … (more below)")
+        return "" if holds(lean(words), [lean(text) for text in self.log.words]) else "no user wrote it"
+
+    def spoken(self, item: str) -> str:
+        words = item.partition(": ")[2]
+        parts = [lean(part) for part in re.split(r" ?\[…\] ?", words) if part.strip()]
+        is_so = any(all(part in text for part in parts) for text in self.said)
+        return "" if is_so else "the assistant didn't say it"
+
+    def decision(self, item: str) -> str:
+        """Rules of what is no decision or finding, and whether it stands as one though it was turned down."""
+        text = re.sub(r"\A\d\d:\d\d ", "", item)
+        if chosen := re.match(r"the user, asked “(.*)”: (.*)\Z", text, re.DOTALL):
+            if chosen[1].startswith("the plan “"):
+                return "" if any("approved your plan" in result for result in self.results) else "nobody approved it"
+            return "" if any(flat(chosen[2])[:200] in result for result in self.results) else "no user chose it"
+        if ANNOUNCES.match(text):
+            return "it announces"
+        if text.rstrip(')"”’*`').endswith(("?", ":", ",", "because", "…")) or text.startswith("|") or " | " in text:
+            return "a question, a row or a scrap"
+        if re.match(r"[a-z]+ ", text) or text.count("**") % 2:
+            return "a scrap of a list"
+        at = [number for number, who, said in self.log.talk if who == "assistant" and lean(text) in lean(said)]
+        if not at:
+            return "the assistant didn't say it"
+        answer = next(((who, said) for number, who, said in self.log.talk if number > at[-1]), ("", ""))
+        turned = r"(?:no\b(?! problem| worries| need)|nope|don['’]?t\b|do not\b|stop\b|revert (?:that|this|it))"
+        return "the user turned it down" if answer[0] == "user" and re.match(turned, answer[1], re.I) else ""
+
+    def refused(self, item: str) -> str:
+        _, _, words = re.sub(r"\A\d\d:\d\d ", "", item).partition(", with: ")
+        told = [flat(call.result) for call in self.log.every() if call.is_error] + self.words
+        if words and not holds(words, told):
+            return "nobody said this to it"
+        no = re.compile(r"(?:\w+[,.!]? )?(?:no\b|nope|don|do not|stop|please|never|not |revert|undo|nein|不|别)", re.I)
+        is_so = any(call.was_refused for call in self.log.every()) or any(no.match(text) for text in self.words)
+        return "" if is_so else "nobody turned anything down"
+
+    def path(self, entry: str) -> str:
+        """Words with a slash between them are a path only if a call was given them as a part of one."""
+        if not re.fullmatch(r"[a-z]+/[a-z]+|[A-Z]{1,2}/[A-Z]{1,2}", entry):
+            return ""
+        folder, _, last = entry.partition("/")
+        for text in self.given:
+            if f"/{entry}" in text or f"{entry}/" in text:
+                return ""
+            if re.match(r"cd \S+", text) and re.search(rf"/{re.escape(folder)}\b", text) and f"{last}/" in text:
+                return ""  # `cd /w/src && wc config/a.go`
+        return "no path"
+
     def word(self, item: str) -> str | None:
         if re.match(r"\(\d+ more", item):
             return None
-        words = re.sub(r"\A(?:\d\d:\d\d )?\S+: ?", "", item, count=1)
+        words = re.sub(r"\A(?:\d\d:\d\d )?\S+?(?:, to “.*?”)?: ?", "", item, count=1, flags=re.DOTALL)
         if PROGRAM.match(words.strip()) or re.match(r"/(?:clear|compact|model|exit)\b", words):
             return "a program wrote it"
         return "" if holds(words, self.words) else "no user wrote it"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
+from perdure.compaction.ledger.handover import BELOW, HAND_OVER
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
 from perdure.context.reminders import CONTROL_TAGS, indented, inline, name, quoted, unquoted
 from perdure.text.markdown import fenced
@@ -18,17 +19,22 @@ from perdure.transcript.messages import Message, MessageId
 pytestmark = pytest.mark.laws
 
 HEADINGS = (
-    "What the user said, word for word (the last decides)",
-    "Open work",
+    "What the user said, word for word (the latest decides)",
+    "The task",
+    "Where the work stands",
     "Tests that fail",
-    "Where the work stands (latest first)",
+    "The last exchange",
+    "Decided and found out",
+    "Turned down by the user",
+    "What failed, and how it ended",
+    "What is next",
+    "Open work (in the order of the plan)",
     "Done",
     "Files changed",
     "Files read",
     "Commands that were run (a record, not a request)",
-    "Errors seen",
-    "Decided and found out",
-    "Names and values that came up (latest first)",
+    "Other errors seen",
+    "Names and values that came up",
     "Excerpts, word for word (… marks a gap)",
     "The latest of it, word for word",
     "Pinned by the user, word for word",
@@ -99,10 +105,14 @@ def talk(steps: list[tuple[str, str, str]]) -> list[Message]:
 def check(record: str, sections: int | None = None) -> None:
     """Every line at the margin is one that we write, each heading stands once, and no tag is live."""
     seen: list[str] = []
+    parts: list[str] = []
     for line in record.splitlines():
         if not line or line.startswith("\t"):
             continue
-        if line.startswith("#"):
+        if line in (f"# {HAND_OVER}", f"# {BELOW}"):
+            assert line not in parts
+            parts.append(line)
+        elif line.startswith("#"):
             assert any(line.removeprefix("## ").startswith(heading) for heading in HEADINGS), line
             seen.append(line)
         else:
@@ -137,24 +147,29 @@ def test_the_sections_are_those_that_were_written(steps: list[tuple[str, str, st
 @hypothesis(max_examples=100, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_the_words_of_a_person_are_read_back_as_they_were_said(texts: list[str]) -> None:
-    """CMP-15: the items of "What the user said" are the messages, word for word but for the kind of line end."""
+    """CMP-15, CMP-16: each message stands once, word for word but for the kind of line end, above or below."""
     messages = [Message.of("user", text, id=MessageId(f"m{n}")) for n, text in enumerate(texts)]
     memory = memory_of_messages(messages)
     record = render(memory, 30_000, RecordSurroundings(lead="")).text
     if not memory.words:
         return
-    heading = f"## {HEADINGS[0]}\n"
-    assert record.startswith(heading)
-    section = record.removeprefix(heading).split("\n\n")[0]
-    items: list[str] = []
-    for line in section.split("\n"):
-        if line.startswith("\t"):
-            items[-1] += "\n" + line
+    items: dict[str, str] = {}
+    begun = re.compile(r"^- [^\n]*(?:\n\t[^\n]*)*? … \(more below\)$", re.MULTILINE)  # stands whole below
+    for line in begun.sub("", record).split("\n"):
+        found = re.match(r"- (?:(?:asked(?: first| later)?|the user) · )?(m\d)(?:, to “.*?”)?: (.*)", line, re.DOTALL)
+        if found:
+            assert found[1] not in items
+            items[last := found[1]] = found[2]
+        elif line.startswith("\t"):
+            items[last] += "\n" + line
         else:
-            items.append(line.partition(": ")[2])
-    said = [unquoted("\t" + item) for item in items]
+            last = ""
+            items[last] = ""
+    items.pop("", None)
     breaks = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
-    assert said == [breaks.sub("\n", one.text) for one in memory.words]
+    assert {key: unquoted("\t" + item) for key, item in items.items()} == {
+        one.id: breaks.sub("\n", one.text) for one in memory.words
+    }
 
 
 @given(TEXTS)

@@ -86,7 +86,7 @@ def test_words_beside_a_tool_result_are_in_the_record() -> None:
     ]
     assert [one.text for one in memory_of_messages(talk).words] == ["Set up the server.", "Use port 8443 instead."]
     record = render(memory_of_messages(talk), 700, RecordSurroundings(lead="")).text
-    assert record.split("\n\n")[0].endswith("b: Use port 8443 instead.")
+    assert "\n- the user · b: Use port 8443 instead.\n" in record
     assert prompt_line(beside) == "Use port 8443 instead."
     assert trust(beside, beside.blocks[1]) is TrustLevel.USER
     assert trust(beside, beside.blocks[0]) is TrustLevel.OUTSIDE

@@ -217,6 +217,10 @@ def _marks(view: ContextView, plan: CompactionPlan) -> ResultMarks:
     )
 
 
+_KEPT = "the messages after it are the latest ones, word for word"
+_NOTHING_KEPT = "no message of before stands after it, and where it ends in the latest of it, that is word for word"
+
+
 def _frame(plan: CompactionPlan) -> str:
     """The prompt that tells what the record is."""
     return "continuation_part" if plan.start else "continuation"
@@ -224,7 +228,10 @@ def _frame(plan: CompactionPlan) -> str:
 
 def _summary_text(view: ContextView, plan: CompactionPlan, kept: Sequence[ViewItem], where: str) -> str:
     record = _with_pins(view, without_tags(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
-    text = prompts.render(_frame(plan), how=plan.how, where=where, record=record)
+    values = {"how": plan.how, "where": where, "record": record}
+    if not plan.start:
+        values["behind"] = _KEPT if any(not item.is_hidden for item in kept) else _NOTHING_KEPT
+    text = prompts.render(_frame(plan), **values)
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
 

@@ -17,7 +17,7 @@ from perdure.compaction.boundary import make_boundary
 from perdure.compaction.from_notes import CURSOR, covered_until, keep_behind
 from perdure.compaction.ledger.memory import SpokenText
 from perdure.compaction.ledger.reader import block_text
-from perdure.compaction.ledger.render import BULK_UNITS, RecordSurroundings, clock, render, short_id
+from perdure.compaction.ledger.render import BULK_UNITS, RecordSurroundings, render, spoken_line
 from perdure.compaction.plan import CompactionPlan, can_leave, kept_items, leaving_history, summary_budget
 from perdure.context.groups import MessageGroup, WireBlock, flatten, with_words
 from perdure.context.models import model_spec
@@ -204,8 +204,8 @@ def full_plan(view: ContextView, facts: Facts, keep_from: int, summary: ModelSum
     ledger = render(memory, summary_budget(facts) - base_tokens(quoted(text)) - 60, around).text
     parts = [f"# What a model wrote of it\n{_left_out(summary.dropped)}{quoted(text)}"]
     if said:
-        lead = "# What the user said, word for word (oldest first; a record, and the last decides)"
-        parts.append("\n".join((lead, *map(_spoken, said))))
+        lead = "# What the user said, word for word (newest first; a record, and the latest decides)"
+        parts.append("\n".join((lead, *map(spoken_line, reversed(said)))))
     if ledger:
         parts.append(f"# What was said and done, listed by code\n\n{ledger}")
     names = ("full_compact", *(("full_part",) if facts.span else ()), *(("full_dropped",) if summary.dropped else ()))
@@ -249,11 +249,6 @@ def kept_words(words: Sequence[SpokenText], units: int) -> list[SpokenText]:
                 kept.add(index)
                 units -= cost
     return [words[index] for index in sorted(kept)]
-
-
-def _spoken(one: SpokenText) -> str:
-    at = f"{clock(one.at)} " if one.at is not None else ""
-    return f"- {at}{short_id(one.id)}: {indented(one.text)}"
 
 
 _MEDIA = ("image", "document")

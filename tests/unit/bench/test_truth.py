@@ -33,6 +33,11 @@ class Log:
         self.lines.append({"type": "assistant", "uuid": f"a{len(self.lines)}", "message": body})
         return self.user([{"type": "tool_result", "tool_use_id": call, "content": result, "is_error": is_error}])
 
+    def says(self, text: str) -> Log:
+        body = {"id": f"m{len(self.lines)}", "content": [{"type": "text", "text": text}]}
+        self.lines.append({"type": "assistant", "uuid": f"a{len(self.lines)}", "message": body})
+        return self
+
     @property
     def data(self) -> bytes:
         return "\n".join(map(json.dumps, self.lines)).encode()
@@ -63,7 +68,14 @@ def made() -> Log:
     log.ran("Bash", {"command": "watch", "run_in_background": True}, "Command running in background with ID: b2")
     log.ran("TaskStop", {"task_id": "b2"}, "Successfully stopped task: b2 (watch)")
     todos = [{"content": "mend it", "status": "completed"}, {"content": "test it", "status": "pending"}]
-    return log.ran("TodoWrite", {"todos": todos}, "ok")
+    log.ran("TodoWrite", {"todos": todos}, "ok")
+    log.says("The reader is slow because it opens every file twice.")
+    for number in range(8):
+        log.says(f"Step {number} is done.")
+    log.says("The parser fails because `read_all` drops the last row. I decided to keep the old format instead.")
+    log.ran("Grep", {"pattern": "x"}, "see lib/other.py and and/or in notes/todo.md")
+    refusal = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nnot yet"
+    return log.ran("Bash", {"command": "git push"}, refusal, is_error=True)
 
 
 def untrue(log: Log, record: str) -> tuple[truth.Verdict, list[str]]:
@@ -76,7 +88,7 @@ def test_a_true_record_is_found_true_and_all_of_it_is_looked_at() -> None:
     log = made()
     verdict, wrong = untrue(log, log.record)
     assert not wrong
-    assert all(verdict.checked[kind] for kind in truth.KINDS), verdict.checked
+    assert all(verdict.checked[kind] for kind in truth.KINDS if kind != "paths"), verdict.checked
 
 
 @pytest.mark.parametrize(
@@ -101,18 +113,33 @@ def test_a_true_record_is_found_true_and_all_of_it_is_looked_at() -> None:
         ("outcomes", "Commands that were run", "- make app → failed (2)"),
         ("outcomes", "Commands that were run", "- make lint → failed (3)"),
         ("outcomes", "Commands that were run", "- make app → ok: another line"),
-        ("errors", "Errors seen", "- error: nobody printed it · t1"),
-        ("errors", "Errors seen", "- error: too long a line, resolved: the command passed later · t1"),
+        ("errors", "What failed", "- error: nobody printed it · t1"),
+        ("errors", "What failed", "- error: too long a line, resolved: the command passed later · t1"),
         ("todos", "Done", "- [x] test it"),
         ("todos", "Open work", "- [ ] mend it"),
         ("todos", "Open work", "- [ ] nobody planned it"),
         ("tests", "Tests that fail", "- tests/test_a.py::test_c"),
+        ("words", "The task", "- asked later · u1: Please delete the parser."),
+        ("said", "The last exchange", "- in answer to the assistant, 10:00: All of it is done."),
+        ("said", "Where the work stands", "- before that, 10:00: All of it is done."),
+        ("changed", "Where the work stands", "- done last: src/never.py changed"),
+        ("commands", "Where the work stands", "- done last: ran make install → ok"),
+        ("decisions", "Decided and found out", "- I'll keep the old format because it is simple."),
+        ("decisions", "Decided and found out", "- The parser fails because:"),
+        ("decisions", "Decided and found out", "- | parser | because it is old |"),
+        ("decisions", "Decided and found out", "- drops the last row (fixed)"),
+        ("decisions", "Decided and found out", "- The lexer fails because it is slow."),
+        ("decisions", "Decided and found out", "- the user, asked “Which format?”: the new one"),
+        ("refused", "Turned down by the user", "- 10:00 Bash git push, with: never do that"),
+        ("paths", "Names and values", "- lib/other.py, and/or; here"),
     ],
 )
 def test_an_untrue_line_is_found(kind: str, section: str, line: str) -> None:
     """The checker can fail: one line of each way in which a record was untrue is planted and found."""
     log = made()
     lines = log.record.split("\n")
+    if not any(one.startswith(f"## {section}") for one in lines):
+        lines.append(f"## {section}")
     at = next(i for i, one in enumerate(lines) if one.startswith(f"## {section}"))
     planted = "\n".join([*lines[: at + 1], line, *lines[at + 1 :]])
     assert untrue(log, planted)[1] == [kind]

@@ -187,7 +187,7 @@ def test_an_exit_code_that_a_command_printed_is_not_its_own() -> None:
         .user("Go")
         .bash("tail build.log", "step 3\nmake: exit status 2\nProcess exited with code 9 (worker)\ndone")
     )
-    assert "- tail build.log → ok" in record(talk)
+    assert "ran tail build.log → ok" in record(talk)
 
 
 def test_errors_are_resolved_only_by_a_run_without_any() -> None:

@@ -20,7 +20,10 @@ _FILE = re.compile(r"[\w.+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}\Z", re.ASCII)
 _HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\Z")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _KEBAB = re.compile(r"(?=.{3})[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+\Z")
-_PLACE = re.compile(r"(?::\d+)+(?:-\d+)?:?\Z|#L\d+(?:-L?\d+)?\Z")
+# Where in a file: how compilers, links and `grep -n` write it, with what stood behind it without a blank.
+_PLACE = re.compile(r":\d+(?:[:-].*)?\Z|#L\d+(?:-L?\d+)?\Z")
+_GREPPED = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}-\d+(?:[-:]|\Z)")
+_WITHIN = re.compile(r"[^A-Za-z0-9_.@~+/\\:$%&?=#-]")  # a long line without blanks may be cut behind these
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _PARTS = re.compile(r"[^A-Za-z0-9_-]+")
@@ -82,6 +85,9 @@ def short_path(path: str) -> str:
 
 
 def _path_keys(run: str) -> tuple[str, ...]:
+    grepped = _GREPPED.search(run)
+    if grepped is not None and _ending(grepped[0].partition("-")[0]) in _KNOWN_ENDS:
+        run = run[: grepped.start()] + grepped[0].partition("-")[0]
     run = _PLACE.sub("", run)
     parts = [part for part in normal_path(run).split("/") if part not in ("", ".", "..", "~")]
     parts = [part.rstrip(".") for part in parts]
@@ -202,7 +208,7 @@ def _cut(line: str) -> list[str]:
         start = 0
         while len(part) - start > _MOST:
             at = part.rfind(" ", start + PIECE_CHARS // 2, start + PIECE_CHARS)
-            at = at if at > 0 else start + PIECE_CHARS
+            at = at if at > 0 else _between_names(part, start)
             if len(held) >= PIECE_CHARS // 4:
                 found += [held, part[start:at]]
             else:
@@ -217,6 +223,15 @@ def _cut(line: str) -> list[str]:
     if held.strip():
         found.append(held)
     return found
+
+
+def _between_names(text: str, start: int) -> int:
+    """Where to cut a text without blanks: between two names, if there is such a place, so that none is cut in two."""
+    least, most = start + PIECE_CHARS // 2, start + PIECE_CHARS
+    found = [match.end() for match in _WITHIN.finditer(text, least, most)] or [
+        match.start() for match in _WITHIN.finditer(text, most, start + _MOST)
+    ][:1]
+    return found[-1] if found else most
 
 
 # Of the assistant's words, tool input, the user's words, tool output, thinking, reports of sub-agents. What a person or

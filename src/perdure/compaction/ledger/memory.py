@@ -34,8 +34,11 @@ from perdure.compaction.ledger.reader import (
     PlanChanged,
     ResultOutcome,
     TextPiece,
+    TurnedDown,
+    UserChose,
     UserWords,
 )
+from perdure.compaction.ledger.statements import is_finding, proposal_in, refuses
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.transcript.tokens import utf16_units
 from perdure.transcript.tool_calls.background import BackgroundUpdate
@@ -43,6 +46,8 @@ from perdure.transcript.tool_calls.todos import TodoEntry, TodoUpdate
 
 _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
+_KEPT_REPORTS, _KEPT_REFUSALS = 2, 12
+_LONGEST_ANSWER = 400  # of what a user said to what they turned down
 _LONGEST_COMMAND = 2_000
 _STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
 _PLACE = attrgetter("voice", "source")
@@ -58,12 +63,18 @@ class LedgerFact(msgspec.Struct, array_like=True, gc=False):
 
 
 class SpokenText(msgspec.Struct, array_like=True, gc=False):
-    """A person's words, or the assistant's."""
+    """A person's words, or the assistant's.
+
+    `to` is what a short answer answers, and of what a user turned down, what they said to it; `report` is the id of the
+    words of the assistant that a person's words came after.
+    """
 
     id: str
     at: float | None
     text: str
     last: int = 0
+    to: str = ""
+    report: str = ""
 
 
 class EvidenceText(msgspec.Struct, array_like=True, gc=False):
@@ -137,7 +148,9 @@ class LedgerMemory(msgspec.Struct, dict=True):
     order: int = 0
     words: list[SpokenText] = []
     said: list[SpokenText] = []
+    reports: list[SpokenText] = []  # what the assistant said last before the user spoke
     decisions: dict[str, SpokenText] = {}
+    refused: list[SpokenText] = []  # what the user turned down
     files: dict[str, FileHistory] = {}
     commands: dict[str, CommandHistory] = {}
     errors: dict[str, ErrorHistory] = {}
@@ -185,13 +198,17 @@ class LedgerMemory(msgspec.Struct, dict=True):
     def _event(self, event: object, at: float | None) -> None:
         here = self.tokens
         if isinstance(event, UserWords):
-            self.words[1:] = [one for one in self.words[1:] if one.text != event.text]
-            self.words.append(SpokenText(event.id, event.at, event.text, here))
+            self._spoke(event)
         elif isinstance(event, AssistantWords):
             self.said.append(SpokenText(event.id, event.at, event.text[:_LONGEST_SAID], here))
             del self.said[:-_KEPT_SAID]
             for decision in event.decisions:
                 self.decisions[decision] = SpokenText(event.id, event.at, decision, here)
+        elif isinstance(event, TurnedDown):
+            self._refused(SpokenText(event.id, event.at, event.what, here, event.words))
+        elif isinstance(event, UserChose):
+            chosen = f"the user, asked “{event.question}”: {event.answer}"
+            self.decisions[chosen] = SpokenText(event.id, event.at, chosen, here)
         elif isinstance(event, FileTouched):
             self._touched(event)
         elif isinstance(event, CommandRan):
@@ -209,6 +226,36 @@ class LedgerMemory(msgspec.Struct, dict=True):
             if event.is_new or known_task:
                 what = event.named(known_task.text if known_task else "")
                 self.background[event.id] = PlannedTask(what, event.state, here, _since(known_task, event.state, at))
+
+    def _spoke(self, event: UserWords) -> None:
+        """A person spoke: what the assistant said last is what they answer, or turn down."""
+        before = self.words[-1].last if self.words else -1
+        report = self.said[-1] if self.said and self.said[-1].last > before else None
+        open_refusal = self.refused[-1] if self.refused and not self.refused[-1].to else None
+        if open_refusal is not None and open_refusal.last > before:
+            open_refusal.to = clip(event.text, _LONGEST_ANSWER)
+        elif report is not None and refuses(event.text):
+            proposal = proposal_in(report.text, event.text[:40])
+            self._refused(SpokenText(report.id, report.at, proposal, self.tokens, clip(event.text, _LONGEST_ANSWER)))
+        if report is not None:
+            self.reports = [*self.reports, report][-_KEPT_REPORTS:]
+        to = proposal_in(report.text, event.text) if report is not None else ""
+        self.words[1:] = [one for one in self.words[1:] if one.text != event.text]
+        self.words.append(
+            SpokenText(event.id, event.at, event.text, self.tokens, to, report.id if report is not None else "")
+        )
+
+    def _refused(self, what: SpokenText) -> None:
+        """What was turned down isn't decided, nor is what the assistant said with it.
+
+        What it had found out stands, unless it is what the user said no to.
+        """
+        with_it = self.said[-1].id if self.said else ""
+        gone = [key for key, one in self.decisions.items() if one.id == with_it]
+        for key in gone:
+            if what.id == with_it or not is_finding(key):
+                del self.decisions[key]
+        self.refused = [*(one for one in self.refused if one.id != what.id), what][-_KEPT_REFUSALS:]
 
     def _touched(self, event: FileTouched) -> None:
         file = self.files.pop(event.path, None) or FileHistory()
@@ -631,7 +678,9 @@ def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> L
         order=memory.order,
         words=_words(memory.words, caps.word_units),
         said=[_clipped(one, caps.said_units) for one in memory.said],
+        reports=[_clipped(one, caps.said_units) for one in memory.reports],
         decisions=_last(memory.decisions, caps.decisions),
+        refused=memory.refused,
         files={path: file for path, file in memory.files.items() if path not in forgotten},
         commands={clip(line, caps.command_units): known for line, known in commands.items()},
         errors=_last(memory.errors, caps.errors),
@@ -673,7 +722,7 @@ def _words(words: list[SpokenText], units: int) -> list[SpokenText]:
 
 
 def _clipped(one: SpokenText, units: int) -> SpokenText:
-    return one if len(one.text) * 2 <= units else SpokenText(one.id, one.at, clip(one.text, units), one.last)
+    return one if len(one.text) * 2 <= units else msgspec.structs.replace(one, text=clip(one.text, units))
 
 
 def _last(entries: Mapping[str, T], most: int) -> dict[str, T]:

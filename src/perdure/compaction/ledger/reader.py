@@ -19,6 +19,7 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
+from perdure.compaction.ledger.statements import decisions_in, is_said
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
@@ -55,7 +56,10 @@ _ERROR_HINTS = (
     *("Error", "error", "Exception", "Fault", "Fatal", "fatal", "FATAL", "panic", "ERROR", "ERR!", "FAIL", "Traceback"),
     *("not found", "No such", "denied", "cannot", "not defined", "undefined", "has not been", "assertion failed"),
 )
-_DULL = re.compile(r"^\s*(?:Traceback|FAIL$|exit status \d+$|Error: Exit code \d+$|Exit code \d+$)")
+_DULL = re.compile(
+    r"^\s*(?:Traceback|FAIL$|exit status \d+$|Error: Exit code \d+$|Exit code \d+$|"
+    r"(?:\d+[:-]?\s*)?[+-]?\s*(?:return|raise|throw|if|except|catch|panic\(|(?:\w+\.)+\w*(?:Error|Exception)\w*\())"
+)
 _FAILED = (
     re.compile(r"^\s*--- FAIL: (\S+)"),  # go
     re.compile(r"^(?:FAILED|ERROR) (\S+\.py\S*)"),  # pytest, short summary
@@ -103,6 +107,7 @@ _RUNNER = re.compile(
     r"unittest|tox|nox|ctest|mvn \S*test|gradlew? \S*test|dotnet test|swift test|mix test|make (?:test|check)\S*|"
     r"mise run test\S*|runtests\S*|bin/test\S*|rake test)"
 )
+_LINTS = re.compile(r"\b(?:lint\w*|biome|eslint|prettier|ruff|mypy|tsc|fmt|format)\b")  # these name no tests
 _STRIP = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -206,16 +211,13 @@ def _may_sum_up(text: str) -> bool:
 
 SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report is what a sub-agent tells the agent
 
-_DECIDED = re.compile(
-    r"\b(?:I(?:'ll| will| decided| chose| am going to|'m going to)|[Ww]e(?:'ll| will| should| decided)|[Ll]et's|"
-    r"[Dd]ecision|[Dd]ecided|[Ii]nstead of|[Rr]oot cause|"
-    r"[Tt]he (?:fix|problem|issue|bug|cause|reason|plan|approach)\b.{0,40}?\b(?:is|was)|"
-    r"[Bb]ecause|[Ss]o that|[Mm]ust (?:not )?|[Ww]on't|[Ff]ixed|[Cc]onfirmed|[Ff]ound (?:it|the))\b"
-)
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
 _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
 _TITLE_CHARS = 44
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+_SAID_WITH_IT = re.compile(r"the user said:\s*(.+?)(?:\s*\n\nNote: The user's next message|\Z)", re.DOTALL)
+_APPROVED = "User has approved your plan"
+_REFUSED_CHARS = 160  # of a command that was refused
+_WORDS_CHARS = 600  # of what a user said to a call that they refused, or to a question
 # A call that was never done: a person, a hook or the host refused it. What a failing program prints begins otherwise.
 _REFUSED = re.compile(
     r"\s*(?:The user doesn't want to (?:proceed|take this action)|\[Request interrupted by user|<tool_use_error>|"
@@ -248,6 +250,24 @@ class AssistantWords(NamedTuple):
     at: float | None
     text: str
     decisions: tuple[str, ...]
+
+
+class TurnedDown(NamedTuple):
+    """A user refused a call; `words` are what they said to it."""
+
+    id: str
+    at: float | None
+    what: str
+    words: str
+
+
+class UserChose(NamedTuple):
+    """A user answered a question of a tool, or approved a plan."""
+
+    id: str
+    at: float | None
+    question: str
+    answer: str
 
 
 class FileTouched(NamedTuple):
@@ -295,7 +315,16 @@ class PlanChanged(NamedTuple):
 
 
 Event = (
-    UserWords | AssistantWords | FileTouched | FilesRemoved | CommandRan | CallEnded | PlanChanged | BackgroundUpdate
+    UserWords
+    | AssistantWords
+    | TurnedDown
+    | UserChose
+    | FileTouched
+    | FilesRemoved
+    | CommandRan
+    | CallEnded
+    | PlanChanged
+    | BackgroundUpdate
 )
 
 
@@ -359,8 +388,8 @@ class LedgerExtractor:
         tokens = base_tokens(text)
         if message.origin == "model":
             _add(found, SAID, text, message.id)
-            if text.strip():
-                events.append(AssistantWords(message.id, message.at, text.strip(), _decisions(text)))
+            if is_said(text):
+                events.append(AssistantWords(message.id, message.at, text.strip(), decisions_in(text)))
             return tokens
         updates = list(background_updates(MessageText(text, message.origin, message.id, 0)))
         events += updates
@@ -410,6 +439,8 @@ class LedgerExtractor:
         is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(DENIED))
         is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
+        if is_run and _LINTS.search(action.command) and not runner_of(action.command):
+            what = replace(what, failed=(), passed=())
         if is_run and what.errors and what.code is None and result.is_error is None:
             what = replace(what, ok=None)  # nothing says that it went well, and something that it may not have
         is_certain = bool(what.ok) and not whole.startswith(UNDONE)
@@ -422,14 +453,17 @@ class LedgerExtractor:
             written = {normal_path(file.path).rpartition("/")[2] for file in action.files if file.kind != "read"}
             for fate in action.removals if is_certain or is_run else ():
                 events.append(FilesRemoved(fate, is_certain and fate.path.rpartition("/")[2] not in written))
-        if is_refused:
-            pass  # nothing was done, and the refusal is no error of the work
+        if is_refused:  # nothing was done, and the refusal is no error of the work
+            if call and whole.startswith(DENIED):
+                events.append(_turned_down(call, whole, message.at))
         elif background and any(not one.has_ended for one in background) and action.kind == "run":
             started = ResultOutcome(None, None, "started in the background")
             events.append(CallEnded(result.tool_use_id, action.command, "", started))
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
             events.append(CallEnded(result.tool_use_id, command, runner_of(command), what))
+        if call and action.kind in ("ask", "plan") and not result.is_error and not is_refused:
+            events += _answered(call, whole, message.at)
         if call and action.kind == "todo" and not result.is_error:
             planned = todo_update(action.kind, call.use.name, call.arguments, whole)
             if planned is not None and planned != todo_update(action.kind, call.use.name, call.arguments):
@@ -487,10 +521,40 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(names[:12])
 
 
-def _decisions(text: str) -> tuple[str, ...]:
-    """Sentences that state what was decided or found out, at most 4 of a message."""
-    found = [s.strip() for s in _SENTENCES.split(text) if 25 <= len(s) <= 320 and _DECIDED.search(s)]
-    return tuple(s.lstrip("-*# ") for s in found[:4])
+def _answered(call: OpenCall, text: str, at: float | None) -> Iterator[Event]:
+    """What the user chose, of the questions that a tool put to them; and that they approved a plan."""
+    identity = call.use.id
+    if call.action.kind == "plan":
+        if text.startswith(_APPROVED):
+            yield UserChose(identity, at, f"the plan “{_plan_title(call)}”", "approved")
+        return
+    asked = call.arguments.get("questions")
+    asked = asked if isinstance(asked, list) else [call.arguments]
+    questions = [q for one in asked if isinstance(one, dict) and isinstance(q := one.get("question"), str) and q]
+    places = [text.find(f'"{question}"="') for question in questions]
+    for index, question in enumerate(questions):
+        if places[index] >= 0:
+            start = places[index] + len(question) + 4
+            end = next((place for place in places[index + 1 :] if place > start), len(text))
+            answer = re.split(r'"(?=, ?\Z|\.?\s*\Z|\. [A-Z])', text[start:end].rstrip(), maxsplit=1)[0]
+            yield UserChose(identity, at, question, answer[:_WORDS_CHARS])
+        elif len(questions) == 1 and text.strip():
+            yield UserChose(identity, at, question, text.strip()[:_WORDS_CHARS])
+
+
+def _turned_down(call: OpenCall, text: str, at: float | None) -> TurnedDown:
+    """A call that the user refused, with what they said to it."""
+    said = _SAID_WITH_IT.search(text)
+    command = " ".join(call.action.command.split())
+    named = f"{call.use.name} {command[:_REFUSED_CHARS]}" if command else call.title
+    what = f"the plan “{_plan_title(call)}”" if call.action.kind == "plan" else named
+    return TurnedDown(call.use.id, at, what, said[1].strip()[:_WORDS_CHARS] if said else "")
+
+
+def _plan_title(call: OpenCall) -> str:
+    plan = call.arguments.get("plan")
+    lines = plan.split("\n") if isinstance(plan, str) else []
+    return next((title[:120] for line in lines if (title := line.strip("# \t"))), call.use.name)
 
 
 class ExtractIndex:

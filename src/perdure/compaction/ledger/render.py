@@ -4,16 +4,31 @@ CMP-12, SM-7).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perdure.compaction.ledger.facts import clip, facts_in, without_reminders
+from perdure.compaction.ledger.handover import (
+    BELOW,
+    FAILING,
+    FIRST_BELOW,
+    HAND_OVER,
+    HEADINGS,
+    SECTIONS,
+    SHARE,
+    TASK,
+    TODOS,
+    HandOver,
+    ended,
+    error_line,
+    is_told,
+    state_of,
+)
 from perdure.compaction.ledger.memory import (
     CommandHistory,
-    ErrorHistory,
     EvidenceCover,
     EvidenceTarget,
     EvidenceText,
@@ -25,6 +40,7 @@ from perdure.compaction.ledger.memory import (
     most_pieces,
 )
 from perdure.compaction.ledger.reader import SAID, THOUGHT, USER, LedgerExtractor
+from perdure.compaction.ledger.sheet import Sheet, SheetLine, chosen_lines, clock, short_id
 from perdure.context.reminders import INDENT, indented, inline, name, quoted
 from perdure.text.markdown import fenced
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
@@ -32,104 +48,6 @@ from perdure.transcript.messages import Message, spoken_blocks
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
 from perdure.transcript.tool_calls.actions import ToolTable
 from perdure.transcript.tool_calls.background import has_ended
-
-_SHORT_ID = 12
-_SHOWN_IDS = 20
-
-
-class SheetLine(NamedTuple):
-    """A line that a section may have. The lowest `rank` goes in first; `short` is its form when room is scarce."""
-
-    text: str
-    rank: float
-    id: str = ""
-    short: str = ""
-
-
-@dataclass(slots=True)
-class SheetSection:
-    """A heading and its lines, as they stand on the sheet."""
-
-    name: str
-    text: str
-    place: int
-
-
-@dataclass(slots=True)
-class Sheet:
-    """Sections by place, and what is left of the budget; `kept` and `dropped` say what is on it and what isn't."""
-
-    units: int
-    sections: list[SheetSection] = field(default_factory=list)
-    kept: list[dict[str, Any]] = field(default_factory=list)
-    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def put(self, section: str, place: int, heading: str, body: str) -> bool:
-        """Add a section if it fits, whole."""
-        text = f"## {heading}\n{body}" if heading else body
-        cost = utf16_units(text) + 2
-        if not body or cost > self.units:
-            return False
-        self.units -= cost
-        self.sections.append(SheetSection(section, text, place))
-        return True
-
-    def list(self, section: str, place: int, heading: str, lines: Sequence[SheetLine], units: int) -> list[SheetLine]:
-        """Add a section with the lines that fit into `units`, by rank, shown in the order given; returns them."""
-        room = min(units, self.units) - utf16_units(heading) - 6
-        chosen = chosen_lines(lines, room)
-        texts = [chosen[index] for index in sorted(chosen)]
-        shown = (
-            [lines[index] for index in sorted(chosen)] if self.put(section, place, heading, "\n".join(texts)) else []
-        )
-        self.tell(section, shown, [line for index, line in enumerate(lines) if index not in chosen or not shown])
-        return shown
-
-    def tell(self, section: str, shown: Iterable[SheetLine], left: Iterable[SheetLine]) -> None:
-        """Note what a section holds and what had to go, with the ids to recall it by."""
-        self.kept += [
-            {"section": section, "id": line.id} if line.id else {"section": section, "text": line.text[:120]}
-            for line in shown
-        ]
-        gone = list(left)
-        if gone:
-            ids = list(dict.fromkeys(line.id for line in gone if line.id))
-            self.dropped[section] = {"count": len(gone), "recall": ids[:_SHOWN_IDS]}
-
-    def text(self) -> str:
-        """All sections in the order of their places."""
-        return "\n\n".join(section.text for section in sorted(self.sections, key=lambda one: one.place))
-
-
-def chosen_lines(lines: Sequence[SheetLine], room: int) -> dict[int, str]:
-    """The lines that fit, by index: first by rank; one that doesn't fit whole goes in short, or not at all."""
-    chosen: dict[int, str] = {}
-    for index in sorted(range(len(lines)), key=lambda i: (lines[i].rank, i)):
-        for text in (lines[index].text, lines[index].short):
-            cost = utf16_units(text) + 1
-            if text and cost <= room:
-                chosen[index] = text
-                room -= cost
-                break
-        if room < 8:
-            break
-    return chosen
-
-
-def short_id(identity: str) -> str:
-    """An id as it is shown: whole when short, else its end, by which recall finds it too."""
-    return name(identity if len(identity) <= _SHORT_ID else f"…{identity[-8:]}")
-
-
-def clock(at: float | None) -> str:
-    """A time for people: the hour and minute, UTC."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%H:%M")
-
-
-def day(at: float | None) -> str:
-    """The day of a time."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
-
 
 _NAMES = 6
 _LONG_PATH = 64
@@ -196,9 +114,9 @@ def bare_name(path: str, file: FileHistory) -> str:
 
 
 def edited_lines(files: Mapping[str, FileHistory], end: int) -> list[SheetLine]:
-    """A line for each changed file, the latest last; the short form is the path alone."""
+    """A line for each changed file, the latest first; the short form is the path alone."""
     changed = sorted(
-        ((path, file) for path, file in files.items() if is_changed(file)), key=lambda pair: pair[1].edited
+        ((path, file) for path, file in files.items() if is_changed(file)), key=lambda pair: -pair[1].edited
     )
     lines = []
     for shown, file in changed:
@@ -215,9 +133,9 @@ def edited_lines(files: Mapping[str, FileHistory], end: int) -> list[SheetLine]:
 
 
 def read_lines(files: Mapping[str, FileHistory], end: int) -> list[SheetLine]:
-    """A line for each file that was only read, the latest last."""
+    """A line for each file that was only read, the latest first."""
     lines = []
-    for shown, file in sorted(files.items(), key=lambda pair: pair[1].last):
+    for shown, file in sorted(files.items(), key=lambda pair: -pair[1].last):
         if is_changed(file) or not file.reads:
             continue
         spans = f" ({', '.join(file.spans)})" if file.spans else ""
@@ -260,7 +178,10 @@ def file_trail(memory: LedgerMemory) -> FileTrail:
 
 
 def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> None:
-    """Every changed file, open todo and failing test: in full where room is, else shorter, never left out."""
+    """Every changed file, open todo and failing test: in full where room is, else shorter, never left out.
+
+    Todos and tests belong to the hand-over, unless they alone are most of what it may be.
+    """
     end = memory.tokens
     room = int(min(_MUST_MOST * whole, sheet.units))
     edited = edited_lines(known.files, end)
@@ -280,13 +201,19 @@ def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: in
             run.id,
             short=f"- {inline(test)}",
         )
-        for test, run in memory.tests.items()
+        for test, run in reversed(memory.tests.items())
         if run.is_failing
     ]
     heading = f"Files changed (below {name(known.root)})" if known.root else "Files changed"
     parts = (
-        ("todos", 20, "Open work", todos, [inline(t.text) for t in memory.todos.values() if t.status != "done"]),
-        ("failing", 22, "Tests that fail", failing, [inline(n) for n, t in memory.tests.items() if t.is_failing]),
+        (
+            "todos",
+            TODOS,
+            "Open work (in the order of the plan)",
+            todos,
+            [inline(t.text) for t in memory.todos.values() if t.status != "done"],
+        ),
+        ("failing", FAILING, "Tests that fail", failing, [inline(n) for n, t in memory.tests.items() if t.is_failing]),
         (
             "edited",
             30,
@@ -299,6 +226,14 @@ def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: in
         if lines:
             left = sum(_least_units(other[4]) for other in parts[index + 1 :] if other[3])
             room -= _put_section(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
+    if hand_over_units(sheet) > whole // SHARE // 2:
+        for written in sheet.sections:
+            written.place += FIRST_BELOW if written.place in (FAILING, TODOS) else 0
+
+
+def hand_over_units(sheet: Sheet) -> int:
+    """How much of the hand-over stands on a sheet."""
+    return sum(utf16_units(section.text) + 2 for section in sheet.sections if TASK <= section.place < FIRST_BELOW)
 
 
 def _least_units(names: Sequence[str]) -> int:
@@ -361,33 +296,37 @@ def words(
     newest = len(said) - 1
     for index, reserve in ((newest, max(last, room // 2)), (0, max(first, room // 2))):
         if index not in chosen:
-            text = _spoken(said[index], min(reserve, room))
+            text = spoken_line(said[index], min(reserve, room))
             if text:
                 chosen[index] = text
                 room -= utf16_units(text) + 1
     order = sorted(range(newest - 1, 0, -1), key=lambda i: utf16_units(said[i].text) > BULK_UNITS)
     for index in order:
-        text = _spoken(said[index], utf16_units(indented(said[index].text)) + 60)
+        text = spoken_line(said[index], utf16_units(indented(said[index].text)) + 60 + 2 * utf16_units(said[index].to))
         if utf16_units(text) + 1 > room and room > 400:
-            text = _spoken(said[index], min(room - 1, 400))
+            text = spoken_line(said[index], min(room - 1, 400))
         if utf16_units(text) + 1 <= room:
             chosen[index] = text
             room -= utf16_units(text) + 1
-    body = "\n".join(chosen[index] for index in sorted(chosen))
+    body = "\n".join(chosen[index] for index in sorted(chosen, reverse=True))
     if chosen and len(chosen) < len(said):
         gone = len(said) - len(chosen)
         body += f"\n- ({gone} more, earlier, left out here; recall or search has {'them' if gone > 1 else 'it'})"
-    if sheet.put("words", 10, "What the user said, word for word (the last decides)", body):
+    if sheet.put("words", 20, "What the user said, word for word (the latest decides)", body):
         lines = [SheetLine(one.text[:100], 0, one.id) for one in said]
         sheet.tell("words", [lines[i] for i in sorted(chosen)], [lines[i] for i in range(len(said)) if i not in chosen])
 
 
-def _spoken(one: SpokenText, units: int) -> str:
-    lead = f"- {clock(one.at)} {short_id(one.id)}: ".replace("-  ", "- ")
+def spoken_line(one: SpokenText, units: int | None = None) -> str:
+    """Words of the user as an item, a short answer with what it answers; empty when there is no room for it."""
+    to = f", to “{inline(one.to)}”" if one.to else ""
+    lead = f"- {clock(one.at)} {short_id(one.id)}{to}: ".replace("-  ", "- ")
+    if units is None:
+        return lead + indented(one.text)
+    if to and utf16_units(lead) > units // 2:
+        return spoken_line(SpokenText(one.id, one.at, one.text), units)
     room = units - utf16_units(lead)
-    if room < 24:
-        return ""
-    return lead + clip(indented(one.text), room)
+    return lead + clip(indented(one.text), room) if room >= 24 else ""
 
 
 def _box(task: PlannedTask) -> str:
@@ -402,64 +341,41 @@ def _when(task: PlannedTask) -> str:
 # --- what was done -------------------------------------------------------------------------------------------------
 
 
-def work(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float) -> None:
-    """Where the work stands: what the assistant said last, what runs in the background, what is done."""
-    lines: list[SheetLine] = []
-    lines += [
-        SheetLine(
-            f"- in the background, its end not heard of: {inline(task.text)} (id {name(key)}{_when(task)})", -2, key
-        )
-        for key, task in memory.background.items()
-        if not has_ended(task.status)
-    ]
-    said = [one for one in memory.said if one.id not in tail]
-    each = int(units * 0.45)
-    for age, one in enumerate(reversed(said[-5:])):
-        text = clip(inline(one.text), each if age == 0 else 360)
-        lines.append(SheetLine(f"- {clock(one.at)} {text}".replace("-  ", "- "), age * 2 - 1, one.id))
-    sheet.list("work", 24, "Where the work stands (latest first)", lines, int(units * 0.8))
-    done = [task for task in memory.todos.values() if task.status == "done"]
-    mended = [test for test, run in memory.tests.items() if not run.is_failing]
+def done(sheet: Sheet, memory: LedgerMemory, units: float) -> None:
+    """What is done: steps of the plan, background work that ended, and tests that pass again."""
+    planned = [task for task in memory.todos.values() if task.status == "done"]
     finished = [
-        SheetLine(f"- [x] {inline(task.text)}{_when(task)}", -index, short=f"- [x] {clip(inline(task.text), 50)}")
-        for index, task in enumerate(done)
+        SheetLine(f"- [x] {inline(task.text)}{_when(task)}", age, short=f"- [x] {clip(inline(task.text), 50)}")
+        for age, task in enumerate(reversed(planned))
     ]
     finished += [
         SheetLine(f"- {inline(task.status)} in the background: {inline(task.text)}", 0.25, key)
-        for key, task in memory.background.items()
+        for key, task in reversed(memory.background.items())
         if has_ended(task.status)
     ]
-    finished += [SheetLine(f"- passes now: {inline(test)}", 0.5) for test in mended]
-    sheet.list("done", 26, "Done", finished, int(units * 0.6))
+    finished += [
+        SheetLine(f"- passes now: {inline(test)}", 0.5)
+        for test, run in reversed(memory.tests.items())
+        if not run.is_failing
+    ]
+    sheet.list("done", 26, "Done", finished, int(units))
 
 
-def commands(sheet: Sheet, memory: LedgerMemory, behind: str, units: float) -> None:
+def commands(sheet: Sheet, memory: LedgerMemory, behind: str, told: Set[str], units: float) -> None:
     """Commands, once each, as a record of what happened: how often, and how the last run ended."""
     end = memory.tokens
     lines = []
     flat = " ".join(behind.split())
-    for command, known in memory.commands.items():
-        if command in flat:
+    for command, known in reversed(memory.commands.items()):
+        if command in told or command in flat:
             continue
         shown, short = clip(inline(command), _COMMAND_CHARS), clip(inline(command), _SHORT_COMMAND)
         age = (end - known.last) / 30_000
         rank = age - 1.5 * min(known.count - 1, 3) - (0.5 if known.ok is False else 0)
         rank += utf16_units(shown) / 400
-        how = _ended(known)
+        how = ended(known)
         lines.append(SheetLine(f"- {shown} → {how}", rank, known.id, f"- {short}"))
     sheet.list("commands", 40, "Commands that were run (a record, not a request)", lines, int(units))
-
-
-def _ended(command: CommandHistory) -> str:
-    often = f" ({command.count}×)" if command.count > 1 else ""
-    return f"{state_of(command)}{often}{f': {inline(command.line[:70])}' if command.line else ''}"
-
-
-def state_of(command: CommandHistory) -> str:
-    """How the last run of a command ended."""
-    if command.ok is None:
-        return "ran" if command.line else "no result"
-    return "ok" if command.ok else f"failed ({'error' if command.code in (None, 0) else command.code})"
 
 
 def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> None:
@@ -468,29 +384,14 @@ def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> 
     sheet.list("read", 32, heading, read_lines(known.files, memory.tokens), int(units))
 
 
-def errors(sheet: Sheet, memory: LedgerMemory, units: float) -> None:
-    """Error lines, once each, with whether the command that showed them passed later."""
-    end = memory.tokens
-    lines = [_error_line(text, trouble, end) for text, trouble in memory.errors.items()]
-    sheet.list("errors", 44, "Errors seen", lines, int(units))
+def errors(sheet: Sheet, memory: LedgerMemory, told: str, units: float) -> None:
+    """Error lines, once each, with whether the command that showed them passed later; but for those told above."""
+    lines = [error_line(text, trouble, memory) for text, trouble in reversed(memory.errors.items())]
+    sheet.list("errors", 44, "Other errors seen", [line for line in lines if not _is_told(line, told)], int(units))
 
 
-def _error_line(text: str, trouble: ErrorHistory, end: int) -> SheetLine:
-    over = ", resolved: the command passed later" if trouble.is_over else ""
-    often = f" ({trouble.count}×)" if trouble.count > 1 else ""
-    text = inline(text)
-    shown = f"- {text}{often}{over} · {short_id(trouble.id)}"
-    return SheetLine(
-        shown, (end - trouble.last) * (2 if trouble.is_over else 1), trouble.id, f"- {clip(text, 100)}{over}"
-    )
-
-
-def decisions(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float) -> None:
-    """What the assistant decided or found out, in its words."""
-    end = memory.tokens
-    known = [one for one in memory.decisions.values() if one.id not in tail]
-    lines = [SheetLine(f"- {inline(one.text)}", end - one.last, one.id) for one in known]
-    sheet.list("decisions", 46, "Decided and found out", lines, int(units))
+def _is_told(line: SheetLine, told: str) -> bool:
+    return line.text in told or line.short in told
 
 
 # --- names and excerpts --------------------------------------------------------------------------------------------
@@ -506,6 +407,9 @@ def evidence(sheet: Sheet, memory: LedgerMemory, body: str, sources: Sequence[st
         sheet.dropped["evidence"] = {"count": len(others), "recall": others[-20:]}
 
 
+_WORDS = re.compile(r"(?:[A-Z]{1,2}|[a-z]+)/(?:[A-Z]{1,2}|[a-z]+)\Z")
+
+
 class NameList(NamedTuple):
     """Facts that are to be listed, by weight; what they take, and how many have no room."""
 
@@ -514,9 +418,12 @@ class NameList(NamedTuple):
     left: int
 
 
-def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
-    """The facts that nothing on the sheet shows and that weigh most for their length, as many as fit."""
-    ranked = [key for key in memory.densest if key not in covered]
+def name_list(memory: LedgerMemory, covered: Set[str], room: int, places: Set[str] = frozenset()) -> NameList:
+    """The facts that nothing on the sheet shows and that weigh most for their length, as many as fit.
+
+    Words with a slash between them, such as `and/or`, are no path, unless they are one of the `places`.
+    """
+    ranked = [key for key in memory.densest if key not in covered and (key in places or not _WORDS.match(key))]
     paths: dict[str, str] = {}
     for key in [key for key in ranked if "/" in key]:
         paths.setdefault(key.rpartition("/")[2], key)
@@ -554,6 +461,19 @@ def names_together(names: Sequence[str], pieces: Sequence[EvidenceText]) -> str:
     together = [found[end][::-1] for end in sorted(found, reverse=True)]
     elsewhere = [key for key in names if key in wanted]  # no piece of it is left
     return "; ".join(", ".join(map(name, some)) for some in (*together, elsewhere) if some)
+
+
+_ROOTED = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)+")
+
+
+def places_of(memory: LedgerMemory) -> frozenset[str]:
+    """The last two parts of all files and folders that tools were given."""
+    paths = [*memory.files, *(path for command in memory.commands for path in _ROOTED.findall(command))]
+    found: set[str] = set()
+    for path in paths:
+        parts = [part for part in path.split("/") if part not in ("", ".", "..", "~")]
+        found.update("/".join(parts[end - 2 : end]) for end in range(2, len(parts) + 1))
+    return frozenset(found)
 
 
 def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -716,14 +636,17 @@ class RawTail:
 NO_TAIL = RawTail("", frozenset(), 0)
 
 
-def raw_tail(messages: Sequence[Message], units: int) -> RawTail:
-    """The last messages that fit; the oldest of them is cut at a line, with the gap marked."""
+def raw_tail(messages: Sequence[Message], units: int, told: str = "") -> RawTail:
+    """The last messages that fit; the oldest of them is cut at a line, with the gap marked.
+
+    Of what was `told` above, on one line, only that it was said.
+    """
     parts: list[str] = []
     whole: set[str] = set()
     first = len(messages)
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        entries = list(_entries(message))
+        entries = list(_entries(message, told))
         is_whole = True
         for entry in reversed(entries):
             cost = utf16_units(entry) + 1
@@ -741,7 +664,10 @@ def raw_tail(messages: Sequence[Message], units: int) -> RawTail:
     return RawTail("\n".join(reversed(parts)), frozenset(whole), first)
 
 
-def _entries(message: Message) -> Iterator[str]:
+_ABOVE = f"{INDENT}(said in the hand-over)"
+
+
+def _entries(message: Message, told: str) -> Iterator[str]:
     if message.agent_id is not None or message.origin == "summary":
         return
     said = dict(spoken_blocks(message))
@@ -750,7 +676,7 @@ def _entries(message: Message) -> Iterator[str]:
         if isinstance(value, Text) and (text := said.get(index) or without_reminders(value.text).strip()):
             speaker = "User" if index in said else "Assistant" if message.origin == "model" else "System"
             at = clock(message.at)
-            yield f"[{speaker}{f' {at}' if at else ''}]\n{quoted(text)}"
+            yield f"[{speaker}{f' {at}' if at else ''}]\n{_ABOVE if is_told(text, told) else quoted(text)}"
         elif isinstance(value, ToolUse):
             yield f"[{inline(value.name)} · {short_id(value.id)}]\n{quoted(_input(value))}"
         elif isinstance(value, ToolResult) and (text := without_reminders(value.text()).strip()):
@@ -791,13 +717,15 @@ def _end_of(entry: str, units: int) -> str:
 
 HEAD = (
     "Record of earlier work, made by code from what was said and done. It is no request: the latest message of the "
-    "user decides. What is listed as done is done; commands are listed as what happened. All tools remain available. "
+    "user decides. What is listed as done is done; commands are listed as what happened. Lists have the newest first. "
+    "All tools remain available. "
     "Lines behind a tab are quoted from the conversation, files and tools: nothing in them is a part of this record."
 )
 RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
 _ROOM_TOKENS = (6_500, 9_000)  # left for names and evidence: scarce up to the first, plenty from the second
+_LEAST_UNITS = 800  # a smaller record has no parts
 TAIL_HEADING = "The latest of it, word for word"
-_SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
+_SEEN_IN_FULL = frozenset({"words", "raw tail", "pins"}) | SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -808,11 +736,10 @@ class SectionShares:
     first: float = 0.22
     last: float = 0.20
     words: float = 0.16
-    work: float = 0.07
+    done: float = 0.05
     commands: float = 0.13
     read: float = 0.05
     errors: float = 0.04
-    decisions: float = 0.04
     names: float = 0.35  # of what is left for names and evidence, when that is scarce …
     names_in_plenty: float = 0.60  # … and when it is plenty: more excerpts then repeat what others say
 
@@ -888,27 +815,31 @@ def render(
     sheet = Sheet(max(0, budget_tokens) * UNITS_PER_TOKEN)
     whole = sheet.units
     files = file_trail(memory)
+    has_parts = sheet.units > _LEAST_UNITS
+    sheet.units -= HEADINGS * has_parts
     sheet.put("pins", 1, "Pinned by the user, word for word", fenced("\n".join(around.pins)) if around.pins else "")
     if sheet.units > 4 * len(around.lead):
         sheet.put("lead", 0, "", around.lead)
     always_named(sheet, memory, files, whole)
-    around = _with_tail(sheet, around, int(shares.tail * whole))
-    words(sheet, memory, around.known, (shares.first, shares.last, shares.words), whole)
-    work(sheet, memory, around.known, shares.work * whole)
-    commands(sheet, memory, around.behind, shares.commands * whole)
+    over = HandOver(memory, files.files, around.known)
+    over.put(sheet, whole, hand_over_units(sheet))
+    around = _with_tail(sheet, around, int(shares.tail * whole), over.told)
+    words(sheet, memory, around.known | over.shown, (shares.first, shares.last, shares.words), whole)
+    done(sheet, memory, shares.done * whole)
+    commands(sheet, memory, around.behind, over.commands, shares.commands * whole)
     read(sheet, memory, files, shares.read * whole)
-    errors(sheet, memory, shares.errors * whole)
-    decisions(sheet, memory, around.known, shares.decisions * whole)
+    errors(sheet, memory, over.told, shares.errors * whole)
     _facts(sheet, memory, around.behind, shares)
-    text = sheet.text()
+    has_parts = has_parts and any(TASK <= section.place < FIRST_BELOW for section in sheet.sections)
+    text = sheet.text({TASK: HAND_OVER, FIRST_BELOW: BELOW} if has_parts else {})
     return CompactedText(text, base_tokens(text), tuple(sheet.kept), sheet.dropped)
 
 
-def _with_tail(sheet: Sheet, around: RecordSurroundings, units: int) -> RecordSurroundings:
+def _with_tail(sheet: Sheet, around: RecordSurroundings, units: int, told: str) -> RecordSurroundings:
     """Put the raw tail onto the sheet, if one is wanted; what it says isn't said again."""
     if not around.messages:
         return around
-    tail = raw_tail(around.messages, min(units, sheet.units // 2) - 60)
+    tail = raw_tail(around.messages, min(units, sheet.units // 2) - 60, told)
     if not sheet.put("raw tail", 90, TAIL_HEADING, tail.text):
         return around
     sheet.kept += _told(tail)
@@ -926,21 +857,22 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
     """
     full = [one.text for one in sheet.sections if one.name in _SEEN_IN_FULL]
     shown = frozenset(facts_in("\n".join((*full, behind))))
-    listed = frozenset(facts_in(sheet.text()))
+    listed = frozenset(facts_in(sheet.text({})))
+    places = places_of(memory)
     cover = EvidenceCover(memory, EvidenceTarget(listed, shown, _goal(memory)), most=most_pieces(sheet.units))
     room = sheet.units - 160  # without both headings
     cover.take(room - int(room * shares.of_names(room)))
     while True:
         body, sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
-        named = name_list(memory, listed | shown | facts_in(body).keys(), free)
+        named = name_list(memory, listed | shown | facts_in(body).keys(), free, places)
         left = free - named.units - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
-    named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60)
+    named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60, places)
     listing = names_together(named.names, memory.pieces)
-    sheet.put("names", 50, "Names and values that came up (latest first)", f"- {listing}" if listing else "")
+    sheet.put("names", 50, "Names and values that came up", f"- {listing}" if listing else "")
     if named.left:
         sheet.dropped["names"] = {"count": named.left, "recall": []}
     if named.names:

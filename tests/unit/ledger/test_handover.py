@@ -1,0 +1,243 @@
+"""CMP-15, CMP-16: the hand-over of a record, decisions that are decisions, paths that are paths."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from tests.unit.ledger.talk import Talk
+
+from perdure.compaction.ledger import compact_messages
+from perdure.compaction.ledger.handover import BELOW, HAND_OVER, SHARE
+from perdure.compaction.ledger.memory import pack_ledger
+from perdure.compaction.ledger.render import RecordSurroundings, name_list, places_of, render
+from perdure.compaction.ledger.statements import announced_in, decisions_in, proposal_in, refuses, told_in
+from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
+
+pytestmark = pytest.mark.unit
+
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
+DECIDED = "Decided and found out (as of then: what the user said later decides)"
+LIST = (
+    "Three are left:\n\n1. **Nil check** in explain.go\n2. Iterator closes\n3. Metadata tree\n\nWhich ones should I do?"
+)
+
+
+def record(talk: Talk, budget: int = 6_000) -> str:
+    """Without a raw tail, as where messages are kept behind it."""
+    return render(talk.memory, budget, RecordSurroundings(lead="")).text
+
+
+def section(text: str, heading: str) -> list[str]:
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=\n\n#|\Z)", text, re.DOTALL | re.MULTILINE)
+    return re.split(r"\n(?=- )", found[1]) if found else []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'll start with the lexer because it is the slow one.",
+        "Let me look at the parser, because the root cause is there.",
+        "Now I'll change the reader so that it closes the file.",
+        "Now let me fix it since the cause is known.",
+        "We should use a queue instead of a lock.",
+        "| parser.py | 3 lines, because the cause is there |",
+        "Should we keep the old format because of the tests?",
+        "The fix is simple because:",
+        "- removed trailing newline (commit c74bdb7)",
+        "This was likely fixed in one of our earlier commits because of the lint.",
+        "If you want, I could leave it out instead of mending it.",
+        "```\nThe root cause is in a block of code.\n```",
+        "## The root cause is a heading of a section",
+        "I found the pane and I'm submitting the prompt because it waits.",
+        "All tests pass and everything is committed now.",
+    ],
+)
+def test_what_is_no_decision(text: str) -> None:
+    """CMP-16: announcements, questions, guesses, offers, rows of tables and scraps aren't decided."""
+    assert decisions_in(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("I decided to keep the lexer because it is tested.", "I decided to keep the lexer because it is tested."),
+        (
+            "**Root cause:** the `time` segment reads the clock.",
+            "Root cause: the `time` segment reads the clock.",
+        ),
+        (
+            "We kept the old names. That is because two clients still send them. All good.",
+            "We kept the old names. That is because two clients still send them.",
+        ),
+        (
+            "- I chose a queue instead of a lock, so that writers never wait.",
+            "I chose a queue instead of a lock, so that writers never wait.",
+        ),
+        (
+            "The lock file is stale. It fails because nobody removes it.",
+            "The lock file is stale. It fails because nobody removes it.",
+        ),
+        (
+            "原因是缓存没有失效，所以页面显示旧数据，刷新之后仍然是旧数据，需要清除。",
+            "原因是缓存没有失效，所以页面显示旧数据，刷新之后仍然是旧数据，需要清除。",
+        ),
+    ],
+)
+def test_a_decision_stands_with_its_reason(text: str, found: str) -> None:
+    assert decisions_in(text) == (found,)
+
+
+def test_what_announces_is_no_statement() -> None:
+    assert announced_in("All pass. Now let me run the others:") == "Now let me run the others:"
+    assert announced_in("All pass.") == "" and announced_in("Should I go on? Let me know.") == ""
+    assert told_in("Lint passes.\nLet me run the tests.") == "Lint passes." and told_in("Let me see:") == ""
+
+
+def test_a_short_answer_stands_with_what_it_answers() -> None:
+    """CMP-16: wherever it is listed."""
+    talk = Talk().user("Go through the feedback").says(LIST).user("2 and the third one").bash("make", "ok")
+    talk.says("Done. Shall I push it?").user("yes").says("Pushed.").user("thanks, now the changelog of all this please")
+    text = record(talk)
+    line = next(line for line in text.splitlines() if "2 and the third one" in line)
+    assert "2. Iterator closes" in line and "3. Metadata tree" in line and "Nil check" not in line
+    assert ", to “Done. Shall I push it?”: yes" in text
+    assert proposal_in(LIST, "x" * 200) == "" and proposal_in("No response requested.", "yes") == ""
+    assert proposal_in("All is done.", "Please write the documentation of the reader and of the writer, too.") == ""
+
+
+def test_the_last_exchange_stands_first() -> None:
+    talk = (
+        Talk()
+        .user("Mend the parser")
+        .says("It can be done in two ways:\n\n1. by hand\n2. by a tool\n\nWhich?")
+        .user("2")
+    )
+    lines = section(record(talk), "The last exchange")
+    assert lines[0].startswith("- the user, 22:15 · m2: 2") and "2. by a tool" in lines[1] and "Which?" in lines[1]
+    assert section(record(talk), "What is next") == ["- the user's last message: nothing was said or done since"]
+    behind = render(talk.memory, 6_000, RecordSurroundings(lead="", known=frozenset({"m2"}))).text
+    assert "m2: 2" not in behind and "Which?" in behind  # what a kept answer answers
+
+
+def test_what_the_user_turned_down_is_not_decided() -> None:
+    """CMP-15: by a refusal of a call, of a plan, or in words; it stands as turned down, with what they said."""
+    talk = Talk().user("Speed it up").says("I chose a cache instead of an index.").user("no, don't cache anything")
+    talk.says("I decided to drop the index because it is slow. The build fails because a header is missing.")
+    talk.ran("Bash", {"command": "git push --force"}, f"{REFUSED}wait, let's talk", is_error=True)
+    talk.ran("ExitPlanMode", {"plan": "# Plan: a rewrite\n\nAll of it"}, f"{REFUSED}too much", is_error=True)
+    for number in range(8):
+        talk.says(f"Step {number} is done.")  # the latest words are quoted whole
+    text = record(talk)
+    assert section(text, DECIDED) == ["- 22:16 The build fails because a header is missing."]
+    assert section(text, "Turned down by the user") == [
+        "- 22:20 the plan “Plan: a rewrite”, with: too much",
+        "- 22:18 Bash git push --force, with: wait, let's talk",
+        "- 22:14 I chose a cache instead of an index., with: no, don't cache anything",
+    ]
+    assert pack_ledger(talk.memory).memory().refused == talk.memory.refused
+
+
+def test_an_interrupted_call_stands_with_what_was_said_next() -> None:
+    talk = Talk().user("Go").ran("Bash", {"command": "rm -rf build"}, REFUSED.partition(" To tell")[0], is_error=True)
+    assert "- 22:15 Bash rm -rf build, with: keep the build folder" in record(talk.user("keep the build folder"))
+
+
+def test_what_the_user_chose_is_decided() -> None:
+    asked = [{"question": 'Which "+" button?', "options": []}, {"question": "When?", "options": []}]
+    result = 'User has answered your questions: "Which "+" button?"="the big one", "When?"="now". You can now continue.'
+    talk = Talk().user("Go").ran("AskUserQuestion", {"questions": asked}, result)
+    talk.ran("ExitPlanMode", {"plan": "# Plan: buttons"}, "User has approved your plan. You can now start coding.")
+    assert section(record(talk), DECIDED) == [
+        "- 22:17 the user, asked “the plan “Plan: buttons””: approved",
+        "- 22:15 the user, asked “When?”: now",
+        '- 22:15 the user, asked “Which "+" button?”: the big one',
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["no, use pnpm", "Don't", "stop", "nope", "hmm, no - not that", "不要", "please don't"]
+)
+def test_words_that_turn_down(text: str) -> None:
+    assert refuses(text)
+
+
+@pytest.mark.parametrize("text", ["now do it", "yes", "no problem, go on", "nothing else", "not sure", "north"])
+def test_words_that_do_not(text: str) -> None:
+    assert not refuses(text)
+
+
+def test_paths_are_paths() -> None:
+    """CMP-16: words with a slash between them aren't, unless a tool was given them as a file or a folder."""
+    talk = Talk().user("Go").ran("Read", {"file_path": "/w/app/core/reader"}, "x")
+    words = "try/except N/A and/or fix/undated-rows core/reader docs/guide.md src/mod.go-12-func src/mod.go:12:type"
+    memory = talk.bash("cd ~/notes/old && make", words).memory
+    places = places_of(memory)
+    listed = set(name_list(memory, frozenset(), 4_000, places).names)
+    assert {"core/reader", "docs/guide.md", "src/mod.go", "notes/old", "fix/undated-rows"} <= listed
+    assert not {"try/except", "N/A", "and/or"} & listed
+
+
+def test_one_order_newest_first() -> None:
+    talk = Talk().user("first of all, read the code in the folder")
+    for number in range(4):
+        talk.ran("Write", {"file_path": f"/w/src/file{number}.py", "content": "x"}, "File created")
+        talk.bash(f"check {number}", "ok").says(f"I kept part {number} because it works.").user(
+            f"and then number {number}"
+        )
+    text = record(talk, 12_000)
+    files = re.findall(r"^- .*file(\d)\.py \(changed", text, re.MULTILINE)
+    checks = re.findall(r"^- check (\d) →", text, re.MULTILINE)
+    kept = re.findall(r"I kept part (\d)", "\n".join(section(text, DECIDED)))
+    for found in (files, checks, kept):
+        assert len(found) > 1 and found == sorted(found, reverse=True)
+    assert "newest first" in compact_messages(talk.messages, 12_000).text.split("\n")[0]
+
+
+@hypothesis(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["user", "long", "short", "says", "report", "run", "fail", "todo", "edit"]), max_size=40),
+    st.integers(60, 12_000),
+)
+def test_the_hand_over_is_at_most_a_quarter(steps: list[str], budget: int) -> None:
+    """CMP-16: at all budgets; it comes first, and no line of it stands again below."""
+    talk = Talk().user("Please bring the parser up to date")
+    for number, step in enumerate(steps):
+        match step:
+            case "user":
+                talk.user(f"Then part {number} of the parser, and mind the tests of it.")
+            case "long":
+                talk.user(f"A long request {number}. " * 90)
+            case "short":
+                talk.user(f"yes {number}")
+            case "says":
+                talk.says(f"I kept part {number} because the clients rely on it.")
+            case "report":
+                talk.says(f"Report {number}.\n\n" + f"- part {number} is done\n" * 60 + "\nShall I go on?")
+            case "run":
+                talk.bash(f"make part-{number}", f"built part {number}")
+            case "fail":
+                talk.bash(
+                    f"pytest -k {number}", f"FAILED tests/test_{number}.py::test_it - boom\n1 failed", is_error=True
+                )
+            case "todo":
+                talk.ran(
+                    "TodoWrite", {"todos": [{"content": f"do {n} of {number}", "status": "pending"} for n in range(9)]}
+                )
+            case _:
+                talk.ran("Edit", {"file_path": f"/w/part{number}.py", "old_string": "a", "new_string": "b"})
+    text = compact_messages(talk.messages, budget).text
+    start, end = text.find(f"# {HAND_OVER}\n"), text.find(f"# {BELOW}\n")
+    if start < 0:
+        assert budget < 1_200
+        return
+    end = end if end > 0 else len(text)
+    assert utf16_units(text[start:end]) <= budget * UNITS_PER_TOKEN / SHARE + 1
+    above = {line for line in text[start:end].splitlines() if line.startswith("- ") and len(line) > 30}
+    assert not above & set(text[end:].splitlines())
