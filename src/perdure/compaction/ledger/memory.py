@@ -358,8 +358,7 @@ class LedgerMemory(msgspec.Struct, dict=True):
     @cached_property
     def heaviest(self) -> list[str]:
         """All facts by their weight as of now, the heaviest first; not to be changed."""
-        weights = self._weights
-        return sorted(sorted(weights), key=weights.__getitem__, reverse=True)
+        return sorted(self._by_name, key=self._weights.__getitem__, reverse=True)
 
     @cached_property
     def densest(self) -> list[str]:
@@ -369,13 +368,20 @@ class LedgerMemory(msgspec.Struct, dict=True):
         root: it tells apart what to show first, and overstates by how much.
         """
         worth = {key: sqrt(weight) / (len(key) + 2) for key, weight in self._weights.items()}
-        return sorted(sorted(worth), key=worth.__getitem__, reverse=True)
+        return sorted(self._by_name, key=worth.__getitem__, reverse=True)
+
+    @cached_property
+    def _by_name(self) -> list[str]:
+        return sorted(self.facts)
 
     @cached_property
     def alone(self) -> list[float]:
         """What each piece would be worth for its size, as of now, if nothing else were shown; not to be changed."""
         get = self._weights.get
-        return [sum(map(get, piece.keys, repeat(0.0))) / _units_alone(piece) for piece in self.pieces]
+        return [
+            sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) if piece.keys else 0.0
+            for piece in self.pieces
+        ]
 
 
 def _is_under(known: str, path: str) -> bool:
@@ -530,7 +536,7 @@ def _bounds(memory: LedgerMemory, wanted: EvidenceTarget) -> list[float]:
         alone = [
             worth
             if shown.isdisjoint(piece.keys)
-            else sum([get(key, 0.0) for key in piece.keys if key not in shown]) / _units_alone(piece)
+            else sum([get(key, 0.0) for key in piece.keys if key not in shown]) / (len(piece.text) + _HEADER_UNITS)
             for piece, worth in zip(memory.pieces, alone, strict=True)
         ]
     extra = 1 + _GOAL_WORD * min(len(wanted.goal), _GOAL_MOST) + _SPOKEN
@@ -542,10 +548,6 @@ def _best(bounds: list[float], most: int) -> list[int]:
     least = sorted(bounds)[-most] if len(bounds) > most else 0.0
     kept = [index for index, worth in enumerate(bounds) if worth >= least and worth > 0]
     return sorted(kept[:most], key=bounds.__getitem__)
-
-
-def _units_alone(piece: EvidenceText) -> int:
-    return len(piece.text) + _HEADER_UNITS
 
 
 def _candidate(memory: LedgerMemory, piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
@@ -647,10 +649,11 @@ def pack_ledger(memory: LedgerMemory) -> PackedLedger:
 
 
 class _RankedFacts(NamedTuple):
-    """Facts by weight and pieces by what they add, the best first."""
+    """Facts by weight and pieces by what they add, the best first; the same facts in the order of first mention."""
 
     facts: list[str]
     pieces: list[EvidenceText]
+    mentioned: list[str]
 
     @classmethod
     def of(cls, memory: LedgerMemory) -> _RankedFacts:
@@ -660,7 +663,9 @@ class _RankedFacts(NamedTuple):
             cover = EvidenceCover(memory, EvidenceTarget(), most=most_pieces(units))
             cover.take(units, is_last=True)
             pieces = cover.chosen
-        return cls(memory.heaviest, pieces)
+        best = memory.heaviest[: _PackedCaps().facts]
+        kept = set(best)
+        return cls(best, pieces, [key for key in memory.facts if key in kept])
 
 
 def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> LedgerMemory:
@@ -687,7 +692,7 @@ def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> L
         tests={name: test for name, test in memory.tests.items() if name in failing or name in healed},
         todos=_todos(memory.todos, caps.done),
         background=_last(memory.background, caps.done),
-        facts={key: fact for key, fact in memory.facts.items() if key in facts},
+        facts={key: memory.facts[key] for key in ranked.mentioned if key in facts},
         pieces=[msgspec.structs.replace(piece, keys=()) for piece in pieces],
         titles={source: title for source, title in memory.titles.items() if source in sources},
     )

@@ -454,8 +454,8 @@ def names_together(names: Sequence[str], pieces: Sequence[EvidenceText]) -> str:
     ends = {piece.source: piece.order for piece in pieces}
     found: dict[int, list[str]] = {}
     for piece in reversed(pieces):
-        here = [key for key in reversed(piece.keys) if key in wanted]
-        if here:
+        if not wanted.isdisjoint(piece.keys):
+            here = [key for key in reversed(piece.keys) if key in wanted]
             wanted.difference_update(here)
             found.setdefault(ends[piece.source], []).extend(dict.fromkeys(here))
     together = [found[end][::-1] for end in sorted(found, reverse=True)]

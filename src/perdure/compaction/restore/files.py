@@ -60,7 +60,8 @@ def same_file(path: str, others: Iterable[str]) -> str | None:
     if path in others:
         return path
     own = _form(path)
-    found = [other for other in others if (form := _form(other)).name == own.name and _is_same(own, form)]
+    named = [other for other in others if other.endswith(own.name)]
+    found = [other for other in named if (form := _form(other)).name == own.name and _is_same(own, form)]
     return found[0] if len(found) == 1 else None
 
 
