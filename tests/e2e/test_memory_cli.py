@@ -100,7 +100,7 @@ def test_bench_retrieval(tmp_path: Path) -> None:
     found = json.loads(perdure(tmp_path, "bench", "retrieval", str(path), "--json").stdout)
     assert found["kind"] == "turns"
     assert found["rankers"]["full"]["recall@5"] == 1.0
-    assert found["rankers"].keys() == {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}
+    assert found["rankers"].keys() == {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full", "search"}
     timing = json.loads(perdure(tmp_path, "bench", "retrieval", "--timing", "--size", "50", "--json").stdout)["timing"]
     assert timing[0]["memories"] == 50
     bad = perdure(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
@@ -138,7 +138,7 @@ def test_bench_public(tmp_path: Path) -> None:
     assert "not those of docs/benchmarks.md" in shown and "only checked" in shown
     (found,) = json.loads(perdure(tmp_path, "bench", "public", str(folder), "--json").stdout)["sets"]
     assert found["rankers"]["full"]["categories"]["single-hop"]["recall@5"] == 1.0
-    assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}
+    assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full", "search"}
     (folder / "locomo10.json").write_text("[{}]")
     bad = perdure(tmp_path, "bench", "public", str(folder))
     assert (bad.returncode, bad.stderr.count("\n")) == (1, 1) and "locomo10.json" in bad.stderr

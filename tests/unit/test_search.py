@@ -282,3 +282,54 @@ def test_a_session_in_memory_can_be_searched_and_recalled() -> None:
         assert "recall failed" in await recall_tool.run(session, {"query": "needle", "session": "elsewhere"})
 
     anyio.run(body)
+
+
+# --- questions in words (MEM-15)
+
+
+def talk(home: Path, session: str, *said: str, at: float = 1.0) -> None:
+    """A conversation of a user and an assistant."""
+
+    async def body() -> None:
+        opened = await create_session(home, project="/p", session=session)
+        for number, text in enumerate(said):
+            await opened.append(Message.of(("user", "assistant")[number % 2], text, at=at + number))
+        await opened.ports.journal.close()
+
+    anyio.run(body)
+
+
+PAGES = "Here is how to go about the deadline of a sprint, its review and the release that ends it. " * 40
+
+
+def test_what_the_user_said_in_a_line_answers_before_pages_that_hold_its_words(archive: StoreArchive) -> None:
+    talk(archive.home, "s1", "What is a sprint?", PAGES, "Plan the release of June.", PAGES)
+    talk(archive.home, "s2", "My sprint review is on Tuesday, help me.", PAGES, "And the tests?", PAGES)
+    assert texts(find(archive, "When is the review of my sprint?"))[0].startswith("My sprint review is on Tuesday")
+
+
+def test_a_question_in_quotes_and_one_without_blanks_are_questions(archive: StoreArchive) -> None:
+    talk(archive.home, "s1", "I like jazz from the forties.", "Noted.", "我最喜欢在公园里跑步。", "好的。")
+    assert texts(find(archive, '"What kind of jazz do I like?"'))[0].startswith("I like jazz")
+    assert texts(find(archive, "你记得我喜欢在哪里跑步吗？"))[0] == "我最喜欢在公园里跑步。"
+
+
+def test_an_answer_is_found_by_what_was_asked_before_it(archive: StoreArchive) -> None:
+    talk(archive.home, "s1", "What did you paint?", "A sunset.", "Nice.", "Thanks.")
+    talk(archive.home, "s2", "Shall we go?", "Yes.", "Where to?", "The lake.")
+    assert "A sunset." in texts(find(archive, "What did Ann paint?"))[:2]
+
+
+def test_of_a_value_that_changed_the_newest_stands_first(archive: StoreArchive) -> None:
+    talk(
+        archive.home, "s1", "The quota of the weather key is 1000 calls a day, a quota for each key.", "Right.", at=1.0
+    )
+    talk(archive.home, "s2", "They increased the quota of the key to 1200 calls.", "Good.", at=900_000.0)
+    assert texts(find(archive, "What is the quota of calls for the weather key?"))[0].startswith("They increased")
+    before = texts(find(archive, "What was the quota of calls for the weather key before?"))
+    assert before[0].startswith("The quota of the weather key is 1000")
+
+
+def test_words_in_a_list_are_looked_for_as_they_stand(archive: StoreArchive) -> None:
+    talk(archive.home, "s1", "the pool", "connection pool timeout after 30 s " + "and so on " * 300, "a pool", "no")
+    assert texts(find(archive, "connection pool timeout"))[0].startswith("connection pool timeout")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perdure.errors import PerdureError
 from perdure.recall.originals import Original
 from perdure.text.patterns import compile_pattern
 from perdure.text.stems import stem
-from perdure.text.words import folded
+from perdure.text.words import STOP_WORDS, asked_terms, folded
 
 MAX_TERMS = 32  # of one query; what goes beyond is left out
 MAX_WORDS = 64  # of all its terms together: a page that was pasted is found by its beginning
@@ -20,7 +20,15 @@ SNIPPET_CHARS = 240
 
 _UNSPACED = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 _EACH_UNSPACED = re.compile(f"([{_UNSPACED}])")
+_EACH_SPACED = re.compile(f" ([{_UNSPACED}]) ")
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
+_NAME = re.compile(r"[^\W_][_/\\.:=<>(){}\[\]#@*-]+[^\W_]|[a-z0-9][A-Z]|\d[A-Za-z]|[A-Za-z]\d")
+_ASKS = re.compile(
+    r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|should"
+    r"|tell me|show me|remind me)\b",
+    re.I,
+)
+_QUOTED_QUESTION = re.compile(r'\s*"([^"]*[?？]\s*)"\s*')
 _CHUNK = re.compile(r'"([^"]*)"|(\S+)')
 _CAMEL = re.compile(r"\b[A-Za-z][A-Za-z0-9]*?(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z])[A-Za-z0-9]*")
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -47,7 +55,7 @@ def terms_of(query: str) -> tuple[QueryTerm, ...]:
     """The terms of a query, each once, in its order; of a long query those at its beginning."""
     found: dict[tuple[str, ...], QueryTerm] = {}
     room = MAX_WORDS
-    for quoted, bare in _CHUNK.findall(query):
+    for quoted, bare in _CHUNK.findall(unquoted_question(query)):
         words = tuple(words_of(quoted or bare))
         if not words or words in found:
             continue
@@ -56,6 +64,12 @@ def terms_of(query: str) -> tuple[QueryTerm, ...]:
         found[words] = QueryTerm(quoted or bare, words[:room])
         room -= len(words[:room])
     return tuple(found.values())
+
+
+def unquoted_question(query: str) -> str:
+    """The question that a query is, without the quotes around the whole of it."""
+    found = _QUOTED_QUESTION.fullmatch(query)
+    return found[1] if found else query
 
 
 def words_of(text: str) -> list[str]:
@@ -68,10 +82,59 @@ def space_unspaced_scripts(text: str) -> str:
     return text if text.isascii() else _EACH_UNSPACED.sub(r" \1 ", text)
 
 
+def join_unspaced_scripts(text: str) -> str:
+    """The text that was spaced by `space_unspaced_scripts`, as it was."""
+    return text if text.isascii() else _EACH_SPACED.sub(r"\1", text)
+
+
 def camel_parts(text: str) -> str:
     """The parts of every camelCase name in a text, each name once."""
     names = dict.fromkeys(_CAMEL.findall(text))
     return " . ".join(" ".join(_CAMEL_PART.findall(name)) for name in names)
+
+
+IN_WORDS = 3  # plain words make a question of what begins like one
+UNSPACED_WORDS = 5  # characters of a script without blanks in a row are no word any more
+
+
+def is_in_words(query: str, terms: Sequence[QueryTerm]) -> bool:
+    """Whether somebody asks in words, whatever these are in the text that answers; else they list what stands there."""
+    query = unquoted_question(query)
+    if '"' in query or not asked_terms(query):
+        return False
+    plain = [term.words for term in terms if not _is_name(term)]
+    unspaced = max((sum(_EACH_UNSPACED.fullmatch(word) is not None for word in words) for words in plain), default=0)
+    if unspaced >= UNSPACED_WORDS:
+        return True
+    return sum(map(len, plain)) >= IN_WORDS and bool("?" in query or _ASKS.match(query))
+
+
+def terms_apart(terms: Iterable[QueryTerm]) -> tuple[QueryTerm, ...]:
+    """What a question in words is looked for by: its names, its words without those that say nothing, and each two
+    neighbouring characters of scripts without blanks."""
+    found: dict[tuple[str, ...], QueryTerm] = {}
+    for term in terms:
+        if _is_name(term):
+            found.setdefault(term.words, term)
+        else:
+            for run in _runs(term.words):
+                found.setdefault(run, QueryTerm("".join(run), run))
+    telling = [term for run, term in found.items() if len(run) > 1 or run[0] not in STOP_WORDS]
+    return tuple(telling or found.values())[:MAX_TERMS]
+
+
+def _is_name(term: QueryTerm) -> bool:
+    return _NAME.search(term.written) is not None
+
+
+def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for number, word in enumerate(words):
+        if not _EACH_UNSPACED.fullmatch(word):
+            yield (word,)
+        elif number + 1 < len(words) and _EACH_UNSPACED.fullmatch(words[number + 1]):
+            yield (word, words[number + 1])
+        elif number == 0 or not _EACH_UNSPACED.fullmatch(words[number - 1]):
+            yield (word,)
 
 
 # --- fitting ----------------------------------------------------------------------------------------------------------
@@ -97,26 +160,41 @@ def stems_of(text: str) -> list[str]:
     return [stem(word) for word in words_of(f"{text}\n{camel_parts(text)}")]
 
 
-def word_scores(
-    texts: Sequence[str], terms: Sequence[QueryTerm], *, holding: Sequence[int] = (), total: int = 0
-) -> list[tuple[float, int]]:
-    """BM25 and the number of different words, for each text: the ranking of a search without an index.
+@dataclass(frozen=True, slots=True)
+class CountedWords:
+    """Of some texts how often each holds each term, how many words it has, and how many different ones."""
 
-    Where the texts are only those of many that an index found, `holding` says how many hold each term, of `total`.
-    """
-    folded_texts = [stems_of(text) for text in texts]
-    phrases = [" ".join(stem(word) for word in term.words) for term in terms]
-    joined = [f" {' '.join(words)} " for words in folded_texts]
-    counts = [[text.count(f" {phrase} ") for phrase in phrases] for text in joined]
-    average = sum(map(len, folded_texts)) / (len(texts) or 1) or 1
-    held = holding or [sum(1 for row in counts if row[number]) for number in range(len(phrases))]
-    weights = [term_weight(holds, total or len(texts)) for holds in held]
-    scores: list[tuple[float, int]] = []
-    for words, row in zip(folded_texts, counts, strict=True):
-        norm = 1.2 * (0.25 + 0.75 * len(words) / average)
-        score = sum(w * n * 2.2 / (n + norm) for w, n in zip(weights, row, strict=True) if n)
-        scores.append((score, len(set(words))))
-    return scores
+    counts: Sequence[Sequence[int]]
+    lengths: Sequence[int]
+    different: Sequence[int]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], terms: Sequence[QueryTerm]) -> CountedWords:
+        """Counted by stems; a term of several words is a phrase."""
+        folded_texts = [stems_of(text) for text in texts]
+        phrases = [" ".join(stem(word) for word in term.words) for term in terms]
+        joined = [f" {' '.join(words)} " for words in folded_texts]
+        counts = [[text.count(f" {phrase} ") for phrase in phrases] for text in joined]
+        return cls(counts, list(map(len, folded_texts)), [len(set(words)) for words in folded_texts])
+
+    @property
+    def holding(self) -> list[int]:
+        """How many texts hold each term."""
+        return [sum(1 for count in column if count) for column in zip(*self.counts, strict=True)]
+
+    def scores(self, *, holding: Sequence[int] = (), total: int = 0) -> list[tuple[float, int]]:
+        """BM25 and the number of different words, for each text: the ranking of a search without an index.
+
+        Where the texts are only those of many that an index found, `holding` says how many hold each term, of `total`.
+        """
+        average = sum(self.lengths) / (len(self.lengths) or 1) or 1
+        weights = [term_weight(holds, total or len(self.lengths)) for holds in holding or self.holding]
+        scores: list[tuple[float, int]] = []
+        for row, length, different in zip(self.counts, self.lengths, self.different, strict=True):
+            norm = 1.2 * (0.25 + 0.75 * length / average)
+            score = sum(w * n * 2.2 / (n + norm) for w, n in zip(weights, row, strict=True) if n)
+            scores.append((score, different))
+        return scores
 
 
 def term_weight(holds: int, total: int) -> float:

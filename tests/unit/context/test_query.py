@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from perdure.recall.queries import SNIPPET_CHARS, best_spot, camel_parts, space_unspaced_scripts, terms_of, word_scores
+from perdure.recall.queries import SNIPPET_CHARS, CountedWords, best_spot, camel_parts, space_unspaced_scripts, terms_of
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.texts import pieces
 
@@ -37,7 +37,7 @@ def test_names_are_taken_apart() -> None:
 def test_scores_without_an_index_find_parts_wholes_and_forms() -> None:
     texts = ["The errors of parse_line", "parseLine failed", "nothing", "漢字を読む"]
     for query, expected in (("error", 0), ("parse_line", 0), ("line", 0), ("fail", 1), ("字を", 3)):
-        scores = [score for score, _ in word_scores(texts, terms_of(query))]
+        scores = [score for score, _ in CountedWords.of(texts, terms_of(query)).scores()]
         assert scores[expected] > 0 and scores[2] == 0, query
 
 

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal, MemoryNotes
-from perdure.adapters.journal.search import hit_of, ranked, weighed
+from perdure.adapters.journal.search import Asked, hit_of, weighed
 from perdure.adapters.journal.session_search import sessions_read
 from perdure.adapters.journal.store import (
     KEY_BYTES,
@@ -305,9 +305,10 @@ class MemoryArchive:
             return SearchResults((), "the query holds no words")
         wanted = [self.home.named(name, self.project) for name in sessions] or self.home.listed(self.project)
         read = [(one.about, (await one.log.load(whole=True)).records) for one in wanted]
-        candidates, texts = weighed(terms, read, since)
-        best = ranked(candidates, terms, texts.__getitem__)[:limit]
-        return SearchResults(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
+        asked = Asked.of(query, terms)
+        candidates, texts = weighed(asked, read, since)
+        best = asked.best(candidates, texts)[:limit]
+        return SearchResults(tuple(hit_of(c, score, texts.text(c.text), asked.terms) for c, score in best))
 
     async def sessions(
         self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()

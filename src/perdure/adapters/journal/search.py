@@ -11,9 +11,10 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio.to_thread
 
@@ -41,17 +42,24 @@ from perdure.ports.session import PlacedRecord as Placed
 from perdure.ports.session import SearchHit as Hit
 from perdure.ports.session import SearchResults as Found
 from perdure.recall.queries import (
+    CountedWords,
     QueryTerm,
     best_spot,
     camel_parts,
+    is_in_words,
+    join_unspaced_scripts,
     space_unspaced_scripts,
+    terms_apart,
     terms_of,
     verbatim,
     weighted_score,
-    word_scores,
     words_of,
 )
 from perdure.recall.sessions import AskedSessions
+from perdure.recall.turns import BeyondTurns, DialogueIndex, DialogueTurn, TurnLengths
+from perdure.text.synonyms import similar_terms
+from perdure.text.words import asked_terms, counts_of
+from perdure.text.words import terms as text_terms
 from perdure.transcript.codec import decode_line
 from perdure.transcript.messages import Message
 from perdure.transcript.texts import SpokenPiece, pieces, tools_called
@@ -61,6 +69,7 @@ T = TypeVar("T")
 VERSION = 2  # of the tables and of how texts are taken apart; another one is made anew
 BUSY_SECONDS = 5.0
 CANDIDATES = 200  # texts that are weighed for one search
+_COUNTED = 5_000  # texts that hold a word; more say the same
 _COMMON_SHARE = 0.2  # a word in more of the texts than this finds nothing by itself
 _PART_CHARS = 3  # a shorter word isn't looked for inside others
 _PARTS = 50  # words that hold it
@@ -94,6 +103,7 @@ class TextLocation:
     agent: str | None
     at: float | None
     offset: int
+    number: int = -1  # among all places; those of a message and the next follow each other. -1: nobody counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,11 @@ class SearchCandidate:
     score: float
     words: int
     places: tuple[TextLocation, ...]
+
+
+_LOCATION = (
+    "s.directory, s.name, s.project, p.recall, p.message, p.piece, p.role, p.tool, p.agent, p.at, p.offset, p.id"
+)
 
 
 class IndexUnusable(Exception):
@@ -282,17 +297,31 @@ class SearchIndex:
     def places(self, text: int, limit: int) -> tuple[TextLocation, ...]:
         """Where a text was said within the search, newest first."""
         rows = self._db.execute(
-            "SELECT s.directory, s.name, s.project, p.recall, p.message, p.piece, p.role, p.tool, p.agent, p.at, "
-            "p.offset FROM places p JOIN wanted w ON w.session = p.session JOIN sessions s ON s.id = p.session "
+            f"SELECT {_LOCATION} FROM places p JOIN wanted w ON w.session = p.session "
+            "JOIN sessions s ON s.id = p.session "
             f"WHERE p.text = ? {self._later} ORDER BY p.at DESC, p.id DESC LIMIT ?",
             (text, limit),
         )
         return tuple(TextLocation(*row) for row in rows)
 
+    def around(self, places: Collection[int], reach: int) -> list[SearchCandidate]:
+        """What was said next to these places, within the search."""
+        wanted = {place + step for place in places for step in range(-reach, reach + 1)} - set(places)
+        rows = self._db.execute(
+            f"SELECT p.text, {_LOCATION} FROM places p JOIN wanted w ON w.session = p.session "
+            f"JOIN sessions s ON s.id = p.session WHERE p.id IN ({','.join(map(str, sorted(wanted)))}) {self._later}"
+        )
+        return [SearchCandidate(text, 0.0, 1, (TextLocation(*place),)) for text, *place in rows]
+
+    def holding(self, terms: Sequence[QueryTerm]) -> tuple[int, list[int]]:
+        """How many texts there are, and how many of them hold each term, counted up to a limit."""
+        total = self._db.execute("SELECT count(*) FROM texts").fetchone()[0]
+        return total, [self._holding(f'"{" ".join(term.words)}"', _COUNTED) for term in terms]
+
     def text(self, text: int) -> str:
         """A text, as it was taken in."""
         row = self._db.execute("SELECT text FROM said WHERE rowid = ?", (text,)).fetchone()
-        return str(row[0]) if row else ""
+        return join_unspaced_scripts(row[0]) if row else ""
 
     def _narrow(self, directories: Sequence[str] | None, since: float | None) -> None:
         self._later = "" if since is None else f"AND p.at >= {since!r}"
@@ -418,6 +447,8 @@ def discard_index(path: Path) -> None:
 
 INDEX = "index.db"
 _About = tuple[str, str, str]  # directory, session, project
+_AS_TURNS = 100  # of the likeliest are ranked as turns
+_NEAR = 0.35  # how short turns have to be for those around them to be read as well
 _READ = 40  # of the best are read for what stands in them as it was written
 PLACES = 50  # of one text that are named
 _TAKEN_AT_ONCE = 8  # sessions, which nobody else can write to the index meanwhile
@@ -505,22 +536,24 @@ class StoreArchive:
         store = SessionStore(self.home)
         found = [store.named(name, project=self.project) for name in sessions] or self._directories()
         journals = [directory / JOURNAL for directory in found]
-        best, note = self._indexed(terms, journals, limit, since, is_all=not sessions and self.project is None)
+        asked = Asked.of(query, terms)
+        best, note = self._indexed(asked, journals, limit, since, is_all=not sessions and self.project is None)
         if best is None:
             unreadable: list[Path] = []
-            candidates, texts = weighed(terms, _read(journals, self.disk, unreadable), since)
+            candidates, texts = weighed(asked, _read(journals, self.disk, unreadable), since)
             note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
-            best = ranked(candidates, terms, texts.__getitem__)[:limit]
+            best = asked.best(candidates, texts)[:limit]
+        terms = asked.terms
         return Found(tuple(hit for c, score in best if (hit := self._hit(c, score, terms)) is not None), note)
 
     def _indexed(
-        self, terms: Sequence[QueryTerm], journals: list[Path], limit: int, since: float | None, *, is_all: bool
+        self, asked: Asked, journals: list[Path], limit: int, since: float | None, *, is_all: bool
     ) -> tuple[list[tuple[SearchCandidate, float]] | None, str]:
         """The best of the index; None when there can't be one."""
 
         def found(index: SearchIndex) -> list[tuple[SearchCandidate, float]]:
             directories = None if is_all else [str(journal.parent) for journal in journals]
-            best = ranked(index.candidates(terms, directories, since), terms, index.text)[:limit]
+            best = asked.best(index.candidates(asked.terms, directories, since), index)[:limit]
             return [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
 
         return self._by_index(journals, found, is_all=is_all)
@@ -597,6 +630,77 @@ def hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[
     )
 
 
+class SearchTexts(Protocol):
+    """The texts of candidates, and what else is known of all that is searched."""
+
+    def text(self, text: int) -> str: ...
+
+    def around(self, places: Collection[int], reach: int) -> list[SearchCandidate]: ...
+
+    def holding(self, terms: Sequence[QueryTerm]) -> tuple[int, list[int]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is looked for: a question in words, ranked as turns that may answer it (MEM-15), or words as they stand."""
+
+    query: str
+    terms: tuple[QueryTerm, ...]
+    is_in_words: bool
+
+    @classmethod
+    def of(cls, query: str, terms: Sequence[QueryTerm]) -> Asked:
+        """What a query with these terms asks for."""
+        in_words = is_in_words(query, terms)
+        return cls(query, terms_apart(terms) if in_words else tuple(terms), in_words)
+
+    def best(self, found: list[SearchCandidate], texts: SearchTexts) -> list[tuple[SearchCandidate, float]]:
+        """The candidates with what they score, best first."""
+        if not self.is_in_words:
+            return ranked(found, self.terms, texts.text)
+        return _ranked_turns(self.query, found, self.terms, texts)
+
+
+def _ranked_turns(
+    query: str, found: list[SearchCandidate], terms: Sequence[QueryTerm], texts: SearchTexts
+) -> list[tuple[SearchCandidate, float]]:
+    """Those that fit best by their words are ranked as turns of conversations, with what stands around them."""
+    scored = ranked(found, (), texts.text)
+    likely = [candidate for candidate, _ in scored[:_AS_TURNS]]
+    said = {one.text: texts.text(one.text) for one in likely}
+    lengths = TurnLengths()
+    for one in likely:
+        lengths.add(one.places[0].role, len(said[one.text]))
+    if lengths.shortness >= _NEAR:
+        likely += texts.around({c.places[0].number for c in likely if c.places[0].number >= 0}, 2)
+    likely.sort(key=lambda c: (c.places[0].at or 0.0, c.places[0].directory, c.places[0].offset, c.places[0].piece))
+    total, holding = texts.holding(terms)
+    holds = {key: count for term, count in zip(terms, holding, strict=True) if (key := _key(term)) and count}
+    index = DialogueIndex([], BeyondTurns(max(total, len(likely)), holds, lengths))
+    wanted = asked_terms(query)
+    wanted.update(other for term in list(wanted) for other in similar_terms(term))
+    last: dict[str, int] = {}
+    for candidate in likely:
+        place = candidate.places[0]
+        text = said[candidate.text] if candidate.text in said else texts.text(candidate.text)
+        is_next = place.number >= 0 and last.get(place.directory) == place.number - 1
+        last[place.directory] = place.number
+        day = "" if place.at is None else datetime.fromtimestamp(place.at, UTC).date().isoformat()
+        turn = DialogueTurn(id=place.message, text=text, session=place.directory, speaker=place.role, time=day)
+        index.add(turn, counts_of(text, wanted), is_next=is_next)
+    best = [(c, score) for c, score in zip(likely, index.scores(query), strict=True) if score > 0]
+    seen = {candidate.text for candidate, _ in best}
+    least = min((score for _, score in best), default=0.0)
+    rest = [(c, least * score / scored[0][1]) for c, score in scored if c.text not in seen]
+    return sorted(best, key=_best_first) + rest
+
+
+def _key(term: QueryTerm) -> str:
+    """A term of a query as the index of turns has it; nothing for names, which are several there."""
+    found = list(text_terms("".join(term.words)))
+    return found[0] if len(found) == 1 else ""
+
+
 def ranked(
     found: list[SearchCandidate], terms: Sequence[QueryTerm], text_of: Callable[[int], str]
 ) -> list[tuple[SearchCandidate, float]]:
@@ -651,9 +755,10 @@ class JournalArchive:
         if not terms:
             return Found((), "the query holds no words")
         about = (loaded.header.session, loaded.header.session, loaded.header.project or "")
-        candidates, texts = weighed(terms, [(about, loaded.records)], since)
-        best = ranked(candidates, terms, texts.__getitem__)[:limit]
-        return Found(tuple(hit_of(c, score, texts[c.text], terms) for c, score in best))
+        asked = Asked.of(query, terms)
+        candidates, texts = weighed(asked, [(about, loaded.records)], since)
+        best = asked.best(candidates, texts)[:limit]
+        return Found(tuple(hit_of(c, score, texts.text(c.text), asked.terms) for c, score in best))
 
     async def sessions(
         self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
@@ -694,11 +799,37 @@ def _read(journals: Iterable[Path], disk: Disk, unreadable: list[Path]) -> Itera
         yield (str(journal.parent), scan.header.session, scan.header.project or ""), scan.placed
 
 
+@dataclass(frozen=True, slots=True)
+class ReadTexts:
+    """All texts of whole journals, by number, each with its places, and where each place is."""
+
+    texts: Sequence[str]
+    places: Sequence[Sequence[TextLocation]]
+    by_number: Sequence[int]  # of a place, its text
+    holds: Mapping[tuple[str, ...], int]
+
+    def text(self, text: int) -> str:
+        return self.texts[text]
+
+    def around(self, places: Collection[int], reach: int) -> list[SearchCandidate]:
+        wanted = {place + step for place in places for step in range(-reach, reach + 1)} - set(places)
+        return [
+            SearchCandidate(text, 0.0, 1, (next(p for p in self.places[text] if p.number == number),))
+            for number in sorted(wanted)
+            if 0 <= number < len(self.by_number)
+            for text in [self.by_number[number]]
+        ]
+
+    def holding(self, terms: Sequence[QueryTerm]) -> tuple[int, list[int]]:
+        return len(self.texts), [self.holds.get(term.words, 0) for term in terms]
+
+
 def weighed(
-    terms: Sequence[QueryTerm], journals: Iterable[tuple[_About, Sequence[Placed]]], since: float | None = None
-) -> tuple[list[SearchCandidate], dict[int, str]]:
+    asked: Asked, journals: Iterable[tuple[_About, Sequence[Placed]]], since: float | None = None
+) -> tuple[list[SearchCandidate], ReadTexts]:
     """The candidates of whole journals, without an index, and their texts."""
     places: dict[str, list[TextLocation]] = {}
+    spoken: list[str] = []
     for about, records in journals:
         calls: dict[str, str] = {}
         for placed in records:
@@ -707,18 +838,19 @@ def weighed(
                 for number, p in enumerate(pieces(placed.record, calls)):
                     if since is not None and (p.at is None or p.at < since):
                         continue
-                    where = TextLocation(
-                        *about, p.recall_id, p.message, number, p.role, p.tool, p.agent, p.at, placed.offset
-                    )
-                    places.setdefault(p.text, []).append(where)
-    scores = word_scores(list(places), terms)
-    rows = [(*score, text) for score, text in zip(scores, places, strict=True) if score[0] > 0]
+                    where = (*about, p.recall_id, p.message, number, p.role, p.tool, p.agent, p.at, placed.offset)
+                    places.setdefault(p.text, []).append(TextLocation(*where, len(spoken)))
+                    spoken.append(p.text)
+    numbers = {text: number for number, text in enumerate(places)}
+    counted = CountedWords.of(list(places), asked.terms)
+    rows = [(*score, number) for number, score in enumerate(counted.scores()) if score[0] > 0]
     rows.sort(key=lambda row: -row[0])
+    at = [_newest_first(found) for found in places.values()]
     candidates = [
-        SearchCandidate(number, score, words, tuple(_newest_first(places[text])[:PLACES]))
-        for number, (score, words, text) in enumerate(rows[:CANDIDATES])
+        SearchCandidate(number, score, words, tuple(at[number][:PLACES])) for score, words, number in rows[:CANDIDATES]
     ]
-    return candidates, {number: row[2] for number, row in enumerate(rows[:CANDIDATES])}
+    held = {term.words: count for term, count in zip(asked.terms, counted.holding, strict=False)}
+    return candidates, ReadTexts(list(places), at, [numbers[text] for text in spoken], held)
 
 
 def _newest_first(places: list[TextLocation]) -> list[TextLocation]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from perdure.adapters.journal.search import CANDIDATES, PLACES, SearchCandidate, TextLocation, hit_of, ranked
+from perdure.adapters.journal.search import CANDIDATES, PLACES, Asked, SearchCandidate, TextLocation, hit_of
 from perdure.adapters.journal.session_search import (
     NO_WORDS,
     KnownSession,
@@ -28,7 +28,7 @@ from perdure.adapters.postgres.links import key_of
 from perdure.errors import DamagedLine
 from perdure.ports.session import Blobs, FoundSessions, SearchResults
 from perdure.ports.session import LoadedJournal as Loaded
-from perdure.recall.queries import QueryTerm, camel_parts, stems_of, term_weight, terms_of, word_scores, words_of
+from perdure.recall.queries import CountedWords, QueryTerm, camel_parts, stems_of, term_weight, terms_of, words_of
 from perdure.recall.sessions import MOST_SESSIONS, AskedSessions, SessionCard
 from perdure.text.stems import stem
 from perdure.transcript.codec import decode_line
@@ -72,11 +72,12 @@ class PostgresArchive:
             await _take_in(db, tenant, number, indexed, project or "", card)
         is_all = not named and self.project is None and since is None
         within = None if is_all else [row[0] for row in await db.ask(tenant, _WITHIN, of_it)]
-        found = await _candidates(db, tenant, terms, within, since)
+        asked = Asked.of(query, terms)
+        found = await _candidates(db, tenant, asked.terms, within, since)
         said_in = {place[0] for places in found.places.values() for place in places}
         rows = await db.ask(tenant, _ABOUT, (tenant, list(said_in)))
         about = {number: (identity, project or "") for number, identity, project in rows}
-        return await anyio.to_thread.run_sync(_results, found, about, limit)
+        return await anyio.to_thread.run_sync(_results, asked, found, about, limit)
 
     async def sessions(
         self, prompt: str, *, limit: int = 5, since: float | None = None, without: Collection[str] = ()
@@ -370,11 +371,11 @@ def _query(term: QueryTerm, tenant: int) -> str:
     return f"({whole}) | ({parts})" if parts and parts != whole else whole
 
 
-def _results(found: _TextsFound, about: dict[int, tuple[str, str]], limit: int) -> SearchResults:
+def _results(asked: Asked, found: _TextsFound, about: dict[int, tuple[str, str]], limit: int) -> SearchResults:
     """The texts scored by what stands in them, best first."""
     numbers = [number for number in found.texts if any(place[0] in about for place in found.places.get(number, ()))]
     texts = [found.texts[number] for number in numbers]
-    scores = word_scores(texts, found.terms, holding=found.holding, total=found.total)
+    scores = CountedWords.of(texts, found.terms).scores(holding=found.holding, total=found.total)
     candidates = [
         SearchCandidate(
             at, score, words, tuple(_location(place, about) for place in found.places[number] if place[0] in about)
@@ -382,8 +383,29 @@ def _results(found: _TextsFound, about: dict[int, tuple[str, str]], limit: int) 
         for at, (number, (score, words)) in enumerate(zip(numbers, scores, strict=True))
         if score > 0
     ]
-    best = ranked(candidates, found.terms, texts.__getitem__)[:limit]
+    known = _KnownTexts(
+        texts, {term.words: count for term, count in zip(found.terms, found.holding, strict=True)}, found.total
+    )
+    best = replace(asked, terms=found.terms).best(candidates, known)[:limit]
     return SearchResults(tuple(hit_of(c, score, texts[c.text], found.terms) for c, score in best))
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownTexts:
+    """`SearchTexts` of what was read. What stands around a text isn't among it."""
+
+    texts: Sequence[str]
+    holds: Mapping[tuple[str, ...], int]
+    total: int
+
+    def text(self, text: int) -> str:
+        return self.texts[text]
+
+    def around(self, places: Collection[int], reach: int) -> list[SearchCandidate]:
+        return []
+
+    def holding(self, terms: Sequence[QueryTerm]) -> tuple[int, list[int]]:
+        return self.total, [self.holds.get(term.words, 0) for term in terms]
 
 
 def _location(place: tuple[Any, ...], about: dict[int, tuple[str, str]]) -> TextLocation:

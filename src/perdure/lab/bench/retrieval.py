@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.adapters.logs import read_log
 from perdure.errors import BadSetting, ForeignFormat
+from perdure.lab.bench.searched import SearchedStore
 from perdure.memory.files import TYPES, Topic
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
 from perdure.recall.sessions import MOST_FILES, AskedSessions, SessionCard, SessionRanking, name_of, newness_score
@@ -266,7 +267,7 @@ def rankers_of(kind: Kind) -> dict[str, Made]:
         "fts5": _fts5,
     }
     if kind == "turns":
-        return {**common, "neighbours": _neighbours, "full": _turns}
+        return {**common, "neighbours": _neighbours, "full": _turns, "search": _searched}
     return {**common, "full": _sessions if kind == "sessions" else _memories}
 
 
@@ -331,6 +332,11 @@ def _neighbours(items: Sequence[CorpusItem]) -> Scores:
 def _turns(items: Sequence[CorpusItem]) -> Scores:
     dialogue = DialogueIndex([_turn(item) for item in items])
     return lambda question, end: dialogue.scores(question.text)
+
+
+def _searched(items: Sequence[CorpusItem]) -> Scores:
+    store = SearchedStore([_turn(item) for item in items])
+    return lambda question, end: store.scores(question.text, limit=DEPTH if end == len(items) else len(items))
 
 
 def _sessions(items: Sequence[CorpusItem]) -> Scores:
