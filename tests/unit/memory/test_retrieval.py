@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from perdure.lab.bench.retrieval import SessionIndex, best_positions, is_question
+from perdure.lab.bench.retrieval import CorpusItem, SessionIndex, best_positions
 from perdure.memory.files import Topic
 from perdure.memory.retrieval import (
     DAY_SECONDS,
@@ -18,6 +18,7 @@ from perdure.memory.retrieval import (
     empty_index,
     rank_memories,
 )
+from perdure.recall.sessions import is_question
 from perdure.recall.turns import DialogueIndex, DialogueTurn, dates, only_asks
 from perdure.text.scoring import IndexField, TextIndex
 from perdure.text.stems import stem
@@ -267,7 +268,7 @@ def test_only_questions_are_told_from_what_says_something() -> None:
 
 def test_a_task_prefers_recent_sessions_and_a_question_does_not() -> None:
     texts = ["parser work on tokens", "parser work on tokens", "something else", "more of it"]
-    sessions = SessionIndex([DialogueTurn(id=str(n), text=text) for n, text in enumerate(texts)])
+    sessions = SessionIndex([CorpusItem(id=str(n), text=text) for n, text in enumerate(texts)])
     assert best_positions(sessions.scores("go on with the parser tokens"), 1) == [1]
     question = sessions.scores("what did we do about parser tokens?")
     assert question[0] == question[1]
