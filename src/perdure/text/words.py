@@ -125,8 +125,10 @@ def counts_of(text: str, asked: Iterable[str]) -> Counter[str]:
     low = folded(text)
     humps = text if len(text) == len(low) and _IS_NAME.search(text) else ""
     for term in asked:
-        if term == WHEN:
-            count = int(_TELLS_WHEN.search(low) is not None)
+        if term == MAY:
+            count = int("May" in text and _MAY.search(text) is not None)
+        elif term == WHEN:
+            count = int(_TELLS_WHEN.search(low) is not None or ("May" in text and _MAY.search(text) is not None))
         elif term == COUNT:
             count = int(_TELLS_COUNT.search(low) is not None)
         elif _IS_UNSPACED.match(term):
