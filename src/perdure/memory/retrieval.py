@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 
+from perdure.memory.asked import AskedQuestion, AskedWeights, Name, asked_question, names_of, said_names
 from perdure.memory.files import Topic
 from perdure.memory.scope import EVERYWHERE, MemoryScope, Work
 from perdure.text.scoring import Counts, IndexField, TextIndex, widen_terms
@@ -36,6 +38,10 @@ USE_DOUBLINGS = 5
 TYPE_SHARES: Mapping[str | None, float] = {"feedback": 0.05, "user": 0.05}  # they hold for all work
 DAY_SECONDS = 86_400.0
 MOST_WORDS = 5  # named in a reason
+ASKED_SHARE = 0.2  # of the best one's score: what fits so much less isn't meant
+UNASKED_SHARE = 0.5
+MOST_NAMED = 50  # of the best are looked at for their names
+NAMED_SCORE = 0.5  # of what is possible: at least, for a memory that is named, and needed beside it
 
 _WARNS = re.compile(
     r"\b(?:warn\w*|gotchas?|caveats?|caution|careful|beware|pitfalls?|traps?|danger\w*|never|avoid|broken?|breaks?|fails?"
@@ -126,16 +132,13 @@ def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: Mem
     held = current_memories(cards, wanted.work)
     pinned = [card for card in cards.values() if wanted.has_pins and card.is_pinned and card.file not in held]
     first = [RankedMemory(card, 1.0, "pinned") for card in pinned if not is_left_out(card, wanted)][: wanted.limit]
-    ask = asked_terms(wanted.query)
-    if not ask:
+    asked = asked_question(index, wanted.query)
+    if not asked.terms:
         return tuple(first)
-    scores = index.scores(widen_terms(index, ask))
-    possible = _possible(index, ask)
-    least = max(wanted.floor * possible, 0.2 * max(scores, default=0.0))
     found: dict[str, float] = dict.fromkeys((one.card.file for one in first), 0.0)
-    for number, score in enumerate(scores):
-        if score < least or score <= 0.0:
-            continue
+    scores = index.scores(widen_terms(index, asked.terms))
+    possible = _possible(index, asked.terms)
+    for number, score in _fitting(index, cards, asked, scores, possible, wanted):
         key = index.keys[number]
         card = cards.get(held.get(key, key)) if key is not None else None
         if card is None or is_left_out(card, wanted):
@@ -146,6 +149,40 @@ def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: Mem
     ranked = sorted((rank, file) for file, rank in found.items() if rank)
     others = (RankedMemory(cards[file], round(-rank, 4), _why(index, cards[file], wanted)) for rank, file in ranked)
     return (*first, *others)[: wanted.limit]
+
+
+def _fitting(
+    index: TextIndex,
+    cards: Mapping[str, MemoryCard],
+    asked: AskedQuestion,
+    scores: Sequence[float],
+    possible: float,
+    wanted: MemoryQuery,
+) -> Iterator[tuple[int, float]]:
+    """The numbers of those that fit, and what they score.
+
+    Unasked, one has to hold more than a single word of many; and where memories are named, others have to fit as well.
+    """
+
+    def called(number: int) -> tuple[Name, ...]:
+        card = cards.get(index.keys[number] or "")
+        return names_of(card.name, card.keywords) if card is not None else ()
+
+    is_unasked = wanted.floor >= TURN_FLOOR
+    top = nlargest(MOST_NAMED, scores) or [0.0]
+    least = max(wanted.floor * possible, (UNASKED_SHARE if is_unasked else ASKED_SHARE) * top[0])
+    lowest = min(least, top[-1])
+    near = [(number, score) for number, score in enumerate(scores) if score >= lowest and score > 0.0]
+    names = said_names(index, called, asked, [number for number, score in near if score >= top[-1]])
+    if names.named and is_unasked:
+        least = max(least, NAMED_SCORE * possible)
+    weights = AskedWeights.of(index, asked) if is_unasked else None
+    for number, score in near:
+        left = score - names.lost.get(number, 0.0)
+        if number in names.named:
+            yield number, max(score, NAMED_SCORE * possible)
+        elif left >= least and (weights is None or weights.are_covered(index, number, names.taken.get(number, ()))):
+            yield number, left
 
 
 def current_memories(cards: Mapping[str, MemoryCard], work: Work | None = None) -> dict[str, str]:

@@ -138,6 +138,10 @@ class TextIndex:
         holds = min(len(posted[0]), len(self.keys))
         return math.log(1 + (len(self.keys) + self.background - holds + 0.5) / (holds + 0.5))
 
+    def knows(self, term: str) -> bool:
+        """Whether any text holds this term, or did."""
+        return term in self._terms
+
     @property
     def rare(self) -> float:
         """The weight that a term would have which a single text held."""
@@ -159,12 +163,18 @@ class TextIndex:
                 total[number] = 0.0
         return total
 
+    def share(self, term: str, number: int) -> float:
+        """What a text scores for one term that is asked for once."""
+        posted = self._posted(term)
+        at = -1 if posted is None else _place(posted[0], number)
+        return 0.0 if posted is None or at < 0 else self.weight(term) * posted[1][at]
+
     def matched(self, asked: Iterable[str], number: int) -> tuple[str, ...]:
         """Those terms of a question that a text holds, those that say most first."""
         held = []
         for term in asked:
             posted = self._posted(term)
-            if posted is not None and _holds(posted[0], number):
+            if posted is not None and _place(posted[0], number) >= 0:
                 held.append((-self.weight(term), term))
         return tuple(term for _, term in sorted(held))
 
@@ -203,8 +213,8 @@ class TextIndex:
         return index
 
 
-def _holds(numbers: Sequence[int], number: int) -> bool:
-    """Whether a sorted array has a number."""
+def _place(numbers: Sequence[int], number: int) -> int:
+    """Where a sorted array has a number; -1: nowhere."""
     low, high = 0, len(numbers)
     while low < high:
         middle = (low + high) // 2
@@ -212,7 +222,7 @@ def _holds(numbers: Sequence[int], number: int) -> bool:
             low = middle + 1
         else:
             high = middle
-    return low < len(numbers) and numbers[low] == number
+    return low if low < len(numbers) and numbers[low] == number else -1
 
 
 SHORTEST_BEGINNING = 4  # `temporary` finds `temp`, …

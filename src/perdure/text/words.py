@@ -104,6 +104,18 @@ def terms(text: str) -> Counter[str]:
     return found
 
 
+def ordered_terms(text: str) -> list[str]:
+    """The terms of a text in their order, without those more of names and times: to see whether a name stands in it."""
+    return [term for word in plain_words(text) if (term := _term_of(word)[0])]
+
+
+def parts_of_names(text: str) -> frozenset[str]:
+    """The terms that only stand for parts of names in code, such as `mongo` and `db` for `MongoDB`."""
+    if not _IS_NAME.search(text):
+        return frozenset()
+    return frozenset(terms(text)) - frozenset(ordered_terms(text)) - {WHEN, COUNT}
+
+
 def asked_terms(query: str) -> Counter[str]:
     """The terms that a question asks for."""
     found = terms(query)

@@ -1,0 +1,158 @@
+"""What a question says of memories: its terms, slips mended, and the names of memories that stand in it (MEM-4).
+
+A memory whose whole name or keyword is said is meant, however much else is said. The longest name takes its words: who
+says `CI pipeline` doesn't name a memory about functional pipelines. What has a memory of its own isn't what another one
+is about that mentions it; and who says nothing but a name means what is called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from string import ascii_lowercase
+
+from perdure.text.scoring import MOST_OF_ONE, TextIndex, widen_terms
+from perdure.text.synonyms import similar_terms
+from perdure.text.words import asked_terms, ordered_terms, parts_of_names
+
+EMPTY_TERMS = frozenset({"use", "instead", "via", "back"})  # they say as little as stop words: whatever is kept is used
+LEAST_MENDED = 5  # letters of a word in which a slip is looked for
+TELLING_SHARE = 0.5  # of a rare term's weight: a word that many memories hold is no name of one
+SHARED_NAME = 0.5  # of what a said name counts is lost to memories whose longer names hold it
+UNKNOWN_SHARE = 1 / 3  # of a rare term's weight, for what no memory says
+COVERED_SHARE = 0.5  # of a question has to be held by what holds a single term of it
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """The terms that a question asks for, and those that it says in their order."""
+
+    terms: Mapping[str, float]
+    order: Name
+
+
+@dataclass(frozen=True, slots=True)
+class SaidNames:
+    """The numbers of the memories that a question names, and what it takes from the scores of others, by number."""
+
+    named: frozenset[int] = frozenset()
+    lost: Mapping[int, float] = field(default_factory=dict)
+    taken: Mapping[int, Collection[str]] = field(default_factory=dict)
+
+
+def asked_question(index: TextIndex, query: str) -> AskedQuestion:
+    """What is asked of the memories of an index."""
+    terms = {term: float(count) for term, count in asked_terms(query).items() if term not in EMPTY_TERMS}
+    order = ordered_terms(query)
+    for term in parts_of_names(query):  # `MongoDB` says one thing, not three, to who knows it
+        whole = [one for one in order if one != term and (one.startswith(term) or one.endswith(term))]
+        if whole and all(map(index.knows, whole)):
+            terms.pop(term, None)
+    for at, term in enumerate(order):
+        if mended := mended_term(index, term):
+            order[at] = mended
+            terms[mended] = max(terms.get(mended, 0.0), terms.pop(term, 0.0))
+    return AskedQuestion(terms, tuple(order))
+
+
+def mended_term(index: TextIndex, term: str) -> str:
+    """The term that is meant by one that no memory holds, if there is one a slip away; else nothing."""
+    if len(term) < LEAST_MENDED or not (term.isascii() and term.isalpha()) or index.knows(term):
+        return ""
+    if any(map(index.knows, similar_terms(term))):
+        return ""
+    near = filter(index.knows, _one_slip_away(term))
+    return max(near, key=lambda one: (index.weight(one), one), default="")
+
+
+def _one_slip_away(term: str) -> Iterator[str]:
+    """What it may have been: a letter missing, one doubled, two swapped, behind the first two and before the last.
+
+    A letter in another's place is no slip here: too many words differ in one.
+    """
+    for at in range(2, len(term)):
+        before, behind = term[:at], term[at:]
+        if before[-1] == behind[0]:
+            yield before + behind[1:]
+        if len(behind) > 1:
+            yield before + behind[1] + behind[0] + behind[2:]
+        for letter in ascii_lowercase:
+            yield before + letter + behind
+
+
+def said_names(
+    index: TextIndex, called: Callable[[int], tuple[Name, ...]], asked: AskedQuestion, best: Sequence[int]
+) -> SaidNames:
+    """The names that stand in a question, of the memories that fit it best, by number. `called`: the names of one."""
+    spans: dict[tuple[int, int], list[int]] = {}
+    for number in best:
+        for name in called(number):
+            if len(name) > 1 or index.weight(name[0]) >= TELLING_SHARE * index.rare:
+                for at in _places(asked.order, name):
+                    spans.setdefault((at, at + len(name)), []).append(number)
+    longest = [one for one in spans if not any(_is_within(one, other) for other in spans)]
+    if not longest:
+        return SaidNames()
+    named = frozenset(number for span in longest for number in spans[span])
+    said = {asked.order[a:b] for a, b in longest}
+    lost: dict[int, float] = {}
+    taken: dict[int, set[str]] = {}
+    for number in best:
+        if number not in named:
+            lost[number] = 0.0
+            for name in said:
+                worth = sum(_worth(index, asked, term, number) for term in name)
+                has_it = any(_is_in(name, one) for one in called(number))
+                lost[number] += SHARED_NAME * worth if has_it else worth
+                taken.setdefault(number, set()).update(() if has_it else name)
+    return SaidNames(named, lost, taken)
+
+
+def _worth(index: TextIndex, asked: AskedQuestion, term: str, number: int) -> float:
+    return min(MOST_OF_ONE, asked.terms.get(term, 0.0)) * index.share(term, number)
+
+
+def _is_within(span: tuple[int, int], other: tuple[int, int]) -> bool:
+    return span != other and other[0] <= span[0] and span[1] <= other[1]
+
+
+def _is_in(name: Name, other: Name) -> bool:
+    return any(True for _ in _places(other, name))
+
+
+def _places(said: Name, name: Name) -> Iterator[int]:
+    """Where in what was said a name begins."""
+    return (at for at in range(len(said) - len(name) + 1) if said[at : at + len(name)] == name)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedWeights:
+    """How much each term of a question says, and by which terms of the index it is held."""
+
+    weights: Mapping[str, float]
+    held_by: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, index: TextIndex, asked: AskedQuestion) -> AskedWeights:
+        """For all memories of an index."""
+        weights = {term: index.weight(term) or UNKNOWN_SHARE * index.rare for term in asked.terms}
+        return cls(weights, {term: tuple(widen_terms(index, {term: 1.0})) for term in asked.terms})
+
+    def are_covered(self, index: TextIndex, number: int, taken: Collection[str]) -> bool:
+        """Whether a memory holds two terms, or most of what the question says; those `taken` by others don't count."""
+        held = [
+            term
+            for term, by in self.held_by.items()
+            if term not in taken and any(index.share(one, number) for one in by)
+        ]
+        return len(held) > 1 or sum(map(self.weights.__getitem__, held)) >= COVERED_SHARE * sum(self.weights.values())
+
+
+@lru_cache(maxsize=1 << 14)
+def names_of(name: str, keywords: tuple[str, ...]) -> tuple[Name, ...]:
+    """What a memory is called, in terms."""
+    found = (tuple(ordered_terms(one)) for one in (name, *keywords))
+    return tuple(dict.fromkeys(one for one in found if one))
