@@ -143,3 +143,18 @@ def test_bench_public(tmp_path: Path) -> None:
     bad = perdure(tmp_path, "bench", "public", str(folder))
     assert (bad.returncode, bad.stderr.count("\n")) == (1, 1) and "locomo10.json" in bad.stderr
     assert perdure(tmp_path, "bench", "public", str(tmp_path / "none")).returncode == 3
+
+
+def test_bench_public_runs_no_program_unasked(tmp_path: Path) -> None:
+    """QLT-6, SEC-9: PrecisionMemBench brings a program along; only `--official` runs it."""
+    folder = tmp_path / "pmb"
+    for name in ("fixtures/beliefs.seed.json", "fixtures/retrieval.cases.json", "src/retrieval.external.eval.test.ts"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("[]")
+    (folder / "package.json").write_text("{}")
+    shown = perdure(tmp_path, "bench", "public", str(folder)).stdout
+    assert "PrecisionMemBench: 4 files, sha256 " in shown and "not run: --official" in shown
+    (found,) = json.loads(perdure(tmp_path, "bench", "public", str(folder), "--json").stdout)["sets"]
+    assert found["systems"] == {} and not found["as_published"]
+    asked = perdure(tmp_path, "bench", "public", str(folder), "--official")
+    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)  # nothing is installed there

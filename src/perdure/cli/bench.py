@@ -17,6 +17,7 @@ from perdure.errors import BadSetting, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.lab.bench.precision import PrecisionFolder, PrecisionRow
     from perdure.lab.bench.public import PublicRow, PublicSet
     from perdure.lab.bench.reading import ReadingOptions, ReadingReport
     from perdure.lab.bench.retrieval import Corpus, RetrievalRow
@@ -412,38 +413,108 @@ def _show_retrieval(corpus: Corpus, rows: Sequence[RetrievalRow]) -> None:
     epilog=examples(
         "perdure bench public locomo/ beam/",
         "perdure bench public beam/chats/500K --ranker bm25 --ranker full",
-        "perdure bench public data/ --only locomo --json",
+        "perdure bench public precisionMemBench/ --official",
     ),
 )
 def public(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of LoCoMo or BEAM.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Folders of LoCoMo, BEAM or PrecisionMemBench.")
+    ],
     *,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="SET", help="Only this one: locomo, beam; may be repeated.")
+        list[str] | None,
+        typer.Option("--only", metavar="SET", help="Only this one: locomo, beam, precision; may be repeated."),
     ] = None,
     ranker: Annotated[
         list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")
     ] = None,
+    official: Annotated[
+        bool, typer.Option("--official", help="Run PrecisionMemBench's own runner, a program in that folder.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure retrieval on public benchmarks.
 
     LoCoMo and BEAM, in folders that you fetched: whether the messages that their authors name as evidence are found,
-    by several rankers. Nothing is fetched and no model is asked; docs/benchmarks.md says where the sets are.
+    by several rankers. PrecisionMemBench by its own runner, with Node.js. Nothing is fetched and no model is asked;
+    docs/benchmarks.md says where the sets are.
     """
-    from perdure.lab.bench.public import measured_set, public_sets
+    from perdure.lab.bench.public import found_folders, measured_set, public_sets
 
     progress = Progress()
-    found = []
-    for one in public_sets(folders, only or ()):
+    here = found_folders(folders, only or ())
+    sets = []
+    for one in public_sets(here):
         rows = measured_set(one, ranker or (), on_ranker=progress.tell)
         progress.clear()
         if json:
-            found.append(_public_row(one, rows))
+            sets.append(_public_row(one, rows))
         else:
             _show_public(one, rows)
+    for folder in (one for found in here for one in found.precision):
+        measured = _precision_rows(folder, progress) if official else []
+        if json:
+            sets.append(_precision_row(folder, measured))
+        else:
+            _show_precision(folder, measured)
     if json:
-        out_json({"sets": found})
+        out_json({"sets": sets})
+
+
+def _precision_rows(folder: PrecisionFolder, progress: Progress) -> list[PrecisionRow]:
+    """What we get: told what the benchmark's contract sends, and told all that it knows of its beliefs."""
+    from perdure.cli.bench_service import benched_memories
+
+    rows = []
+    for told, known in (("as the contract sends", {}), ("with the fields of the seed", folder.beliefs())):
+        with benched_memories(known) as url:
+            rows.append(folder.run(url, f"perdure, {told}", progress.tell))
+        progress.clear()
+    return rows
+
+
+def _precision_row(folder: PrecisionFolder, rows: Sequence[PrecisionRow]) -> dict[str, object]:
+    from perdure.lab.bench.precision import PUBLISHED
+
+    return {
+        "name": "PrecisionMemBench",
+        "files": dict(folder.files),
+        "sha256": folder.digest,
+        "as_published": folder.digest == PUBLISHED,
+        "systems": {row.system: asdict(row) for row in rows},
+        "reported": {row.system: asdict(row) for row in folder.baselines()},
+    }
+
+
+def _show_precision(folder: PrecisionFolder, rows: Sequence[PrecisionRow]) -> None:
+    from perdure.lab.bench.precision import PUBLISHED
+
+    known = "those of docs/benchmarks.md" if folder.digest == PUBLISHED else "not those of docs/benchmarks.md"
+    out(f"PrecisionMemBench: {plural(len(folder.files), 'file')}, sha256 {folder.digest} ({known})")
+    if not rows:
+        out("not run: --official runs the program of its authors in a copy of that folder; below is what they report\n")
+    head = ("system", "passed", "of", "active", "precision", "recall", "p50 ms", "turns passed", "of")
+    table(
+        head,
+        [
+            (
+                clean(one.system),
+                one.passed,
+                one.cases,
+                one.active,
+                None if one.precision is None else round(100 * one.precision, 1),
+                None if one.recall is None else round(100 * one.recall, 1),
+                one.p50_ms,
+                one.turns_passed,
+                one.turns,
+            )
+            for one in (*rows, *folder.baselines())
+        ],
+    )
+    for row in rows:
+        out(f"\nnot passed by {row.system}:")
+        for line in row.failed:
+            out(f"  {clean(line)}")
 
 
 def _public_row(one: PublicSet, rows: Sequence[PublicRow]) -> dict[str, object]:

@@ -130,6 +130,7 @@ class MemoryRecall:
             now=now,
             has_pins=True,
             work=self._work.about((*named_paths(query), *_touched(session, settings.memory_tool_turns))),
+            is_unasked=True,
         )
 
     async def _chosen(self, session: LiveSession, wanted: MemoryQuery) -> tuple[tuple[MemoryCard, ...], str, int]:
@@ -139,7 +140,7 @@ class MemoryRecall:
         models = background_models(session).helpers
         if not models.selector or found.scanned <= wanted.limit:  # a model could only choose among what fits anyway
             return ranking, "ranking", found.scanned
-        wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0)
+        wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0, is_unasked=False)
         cards = {card.file: card for card in (await self._memories.find(wide, fill=True)).cards}
         files = await self._selected(session, models, wanted, cards)
         if files is None:

@@ -7,7 +7,7 @@ is about that mentions it; and who says nothing but a name means what is called 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_lowercase
@@ -18,6 +18,8 @@ from perdure.text.words import asked_terms, ordered_terms, parts_of_names
 
 EMPTY_TERMS = frozenset({"use", "instead", "via", "back"})  # they say as little as stop words: whatever is kept is used
 LEAST_MENDED = 5  # letters of a word in which a slip is looked for
+MOST_MENDED = 40  # words of a question are looked at for slips
+MOST_SAID = 500  # terms at the beginning of a question, and at its end, in which names are looked for
 TELLING_SHARE = 0.5  # of a rare term's weight: a word that many memories hold is no name of one
 SHARED_NAME = 0.5  # of what a said name counts is lost to memories whose longer names hold it
 UNKNOWN_SHARE = 1 / 3  # of a rare term's weight, for what no memory says
@@ -47,12 +49,19 @@ def asked_question(index: TextIndex, query: str) -> AskedQuestion:
     """What is asked of the memories of an index."""
     terms = {term: float(count) for term, count in asked_terms(query).items() if term not in EMPTY_TERMS}
     order = ordered_terms(query)
+    if len(order) > 2 * MOST_SAID:  # of a text that was pasted, what stands around it
+        order = order[:MOST_SAID] + order[-MOST_SAID:]
     for term in parts_of_names(query):  # `MongoDB` says one thing, not three, to who knows it
         whole = [one for one in order if one != term and (one.startswith(term) or one.endswith(term))]
         if whole and all(map(index.knows, whole)):
             terms.pop(term, None)
+    left = MOST_MENDED
     for at, term in enumerate(order):
-        if mended := mended_term(index, term):
+        if left > 0 and _may_be_mended(index, term):
+            left -= 1
+            mended = mended_term(index, term)
+            if not mended:
+                continue
             order[at] = mended
             terms[mended] = max(terms.get(mended, 0.0), terms.pop(term, 0.0))
     return AskedQuestion(terms, tuple(order))
@@ -60,12 +69,15 @@ def asked_question(index: TextIndex, query: str) -> AskedQuestion:
 
 def mended_term(index: TextIndex, term: str) -> str:
     """The term that is meant by one that no memory holds, if there is one a slip away; else nothing."""
-    if len(term) < LEAST_MENDED or not (term.isascii() and term.isalpha()) or index.knows(term):
-        return ""
-    if any(map(index.knows, similar_terms(term))):
+    if not _may_be_mended(index, term):
         return ""
     near = filter(index.knows, _one_slip_away(term))
     return max(near, key=lambda one: (index.weight(one), one), default="")
+
+
+def _may_be_mended(index: TextIndex, term: str) -> bool:
+    is_word = len(term) >= LEAST_MENDED and term.isascii() and term.isalpha()
+    return is_word and not index.knows(term) and not any(map(index.knows, similar_terms(term)))
 
 
 def _one_slip_away(term: str) -> Iterator[str]:
@@ -87,13 +99,17 @@ def said_names(
     index: TextIndex, called: Callable[[int], tuple[Name, ...]], asked: AskedQuestion, best: Sequence[int]
 ) -> SaidNames:
     """The names that stand in a question, of the memories that fit it best, by number. `called`: the names of one."""
+    begins: dict[str, list[int]] = {}
+    for at, term in enumerate(asked.order):
+        begins.setdefault(term, []).append(at)
     spans: dict[tuple[int, int], list[int]] = {}
     for number in best:
         for name in called(number):
             if len(name) > 1 or index.weight(name[0]) >= TELLING_SHARE * index.rare:
-                for at in _places(asked.order, name):
-                    spans.setdefault((at, at + len(name)), []).append(number)
-    longest = [one for one in spans if not any(_is_within(one, other) for other in spans)]
+                for at in begins.get(name[0], ()):
+                    if asked.order[at : at + len(name)] == name:
+                        spans.setdefault((at, at + len(name)), []).append(number)
+    longest = _longest(spans)
     if not longest:
         return SaidNames()
     named = frozenset(number for span in longest for number in spans[span])
@@ -115,17 +131,19 @@ def _worth(index: TextIndex, asked: AskedQuestion, term: str, number: int) -> fl
     return min(MOST_OF_ONE, asked.terms.get(term, 0.0)) * index.share(term, number)
 
 
-def _is_within(span: tuple[int, int], other: tuple[int, int]) -> bool:
-    return span != other and other[0] <= span[0] and span[1] <= other[1]
+def _longest(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that lie within no other."""
+    found = []
+    reached = 0
+    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if span[1] > reached:
+            found.append(span)
+            reached = span[1]
+    return found
 
 
 def _is_in(name: Name, other: Name) -> bool:
-    return any(True for _ in _places(other, name))
-
-
-def _places(said: Name, name: Name) -> Iterator[int]:
-    """Where in what was said a name begins."""
-    return (at for at in range(len(said) - len(name) + 1) if said[at : at + len(name)] == name)
+    return any(other[at : at + len(name)] == name for at in range(len(other) - len(name) + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ class MemoryQuery:
     `shown` holds what this session saw of a memory (`modified` of it then): it isn't shown again unless it changed.
     `tools` were used in the last turns: notes on how to use them are left out, warnings are not. `now` in seconds.
     `has_pins`: pinned memories come first, whatever is asked. `work`: only memories that hold for it; None, as where a
-    person searches: all. `needs_paths`: only memories that are for some files.
+    person searches: all. `needs_paths`: only memories that are for some files. `is_unasked`: nobody asked for memories,
+    so that none is better than one that hardly fits.
     """
 
     query: str
@@ -89,6 +90,7 @@ class MemoryQuery:
     has_pins: bool = False
     work: Work | None = None
     needs_paths: bool = False
+    is_unasked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +170,14 @@ def _fitting(
         card = cards.get(index.keys[number] or "")
         return names_of(card.name, card.keywords) if card is not None else ()
 
-    is_unasked = wanted.floor >= TURN_FLOOR
     top = nlargest(MOST_NAMED, scores) or [0.0]
-    least = max(wanted.floor * possible, (UNASKED_SHARE if is_unasked else ASKED_SHARE) * top[0])
+    least = max(wanted.floor * possible, (UNASKED_SHARE if wanted.is_unasked else ASKED_SHARE) * top[0])
     lowest = min(least, top[-1])
     near = [(number, score) for number, score in enumerate(scores) if score >= lowest and score > 0.0]
     names = said_names(index, called, asked, [number for number, score in near if score >= top[-1]])
-    if names.named and is_unasked:
+    if names.named and wanted.is_unasked:
         least = max(least, NAMED_SCORE * possible)
-    weights = AskedWeights.of(index, asked) if is_unasked else None
+    weights = AskedWeights.of(index, asked) if wanted.is_unasked else None
     for number, score in near:
         left = score - names.lost.get(number, 0.0)
         if number in names.named:

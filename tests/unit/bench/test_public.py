@@ -52,6 +52,10 @@ def locomo(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def sets(folder: Path, *only: str) -> list[public.PublicSet]:
+    return list(public.public_sets(public.found_folders([folder], only)))
+
+
 def message(number: int, role: str, text: str) -> dict[str, Any]:
     return {"id": number, "role": role, "content": text}
 
@@ -89,7 +93,7 @@ def beam(folder: Path, *, chat: Any = None, asked: Any = None, size: str = "100K
 
 def test_locomo_is_read_with_its_evidence_as_it_is_meant(tmp_path: Path) -> None:
     """QLT-6: each turn with speaker, date and caption; questions that nothing answers are counted apart."""
-    (one,) = public.public_sets([locomo(tmp_path)])
+    (one,) = sets(locomo(tmp_path))
     assert (one.name, len(one.corpus.items)) == ("LoCoMo", 5)
     assert [question.evidence for question in one.corpus.questions] == [
         ("conv-26 D1:2",),
@@ -106,7 +110,7 @@ def test_locomo_is_read_with_its_evidence_as_it_is_meant(tmp_path: Path) -> None
 def test_beam_is_read_by_size_with_what_was_updated(tmp_path: Path) -> None:
     """QLT-6: messages without their index, dates of their batches, evidence however deep it is listed."""
     beam(tmp_path, size="500K", name="7")
-    first, second = public.public_sets([beam(tmp_path)])
+    first, second = sets(beam(tmp_path))
     assert [first.name, second.name] == ["BEAM 128K", "BEAM 500K"]
     assert [item.text for item in first.corpus.items] == [
         "The api answers in 400ms.",
@@ -128,20 +132,20 @@ def test_a_shortened_chat_goes_before_the_whole_one_and_a_missing_one_is_said(tm
     written(tmp_path / "chats" / "100K" / "1" / "chat_trunecated.json", short)
     beam(tmp_path, name="2")
     (tmp_path / "chats" / "100K" / "2" / "chat.json").unlink()
-    (one,) = public.public_sets([tmp_path])
+    (one,) = sets(tmp_path)
     assert [item.text for item in one.corpus.items] == ["The api is slow."]
     assert one.left_out == {"no evidence named": 1, "its chat isn't there": 3}
 
 
 def test_every_ranker_is_measured_by_kind_and_part(tmp_path: Path) -> None:
     """QLT-6: every baseline over the same questions; the newest value is looked for where one changed."""
-    (one,) = public.public_sets([beam(tmp_path)])
+    (one,) = sets(beam(tmp_path))
     rows = {row.ranker: row for row in public.measured_set(one)}
     assert rows.keys() == {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full", "search"}
     assert rows["bm25"].all.recall_5 == rows["fts5"].all.recall_5 == 1.0
     assert rows["recency"].newest_first == 1.0 and rows["bm25"].newest_first == 0.0
     assert rows["full"].categories.keys() == {"event ordering", "knowledge update"}
-    (locomo_set,) = public.public_sets([locomo(tmp_path)], ["locomo"])
+    (locomo_set,) = sets(locomo(tmp_path), "locomo")
     (row,) = public.measured_set(locomo_set, ["full"])
     assert row.newest_first is None and row.parts["tuned on"].questions == 2
 
@@ -160,7 +164,7 @@ def test_a_broken_file_is_one_line(tmp_path: Path, broken: Any, text: str) -> No
     """QLT-6, SEC-6: with the file, the place and what was expected there."""
     written(tmp_path / "locomo10.json", broken)
     with pytest.raises(ForeignFormat) as caught:
-        public.public_sets([tmp_path])
+        sets(tmp_path)
     assert text in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -168,20 +172,20 @@ def test_ids_that_come_twice_are_refused(tmp_path: Path) -> None:
     """QLT-6: else a message could be found for another one."""
     beam(tmp_path, chat=[{"turns": [[message(0, "user", "a"), message(0, "user", "b")]]}])
     with pytest.raises(ForeignFormat, match="two messages have the id '100K/1 0'"):
-        public.public_sets([tmp_path])
+        sets(tmp_path)
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     """QLT-6: a folder that isn't there, one with something else, a set that the folder doesn't have or nobody knows."""
     with pytest.raises(SessionNotFound, match="no such folder"):
-        public.public_sets([tmp_path / "nope"])
-    with pytest.raises(SessionNotFound, match="nothing of LoCoMo or BEAM"):
-        public.public_sets([tmp_path])
+        sets(tmp_path / "nope")
+    with pytest.raises(SessionNotFound, match="nothing of LoCoMo, BEAM or PrecisionMemBench"):
+        sets(tmp_path)
     locomo(tmp_path)
     with pytest.raises(SessionNotFound, match="nothing of beam"):
-        public.public_sets([tmp_path], ["beam"])
-    with pytest.raises(BadSetting, match="--only squad: there are locomo, beam"):
-        public.public_sets([tmp_path], ["squad"])
+        sets(tmp_path, "beam")
+    with pytest.raises(BadSetting, match="--only squad: there are locomo, beam, precision"):
+        sets(tmp_path, "squad")
 
 
 def test_links_are_not_followed_and_other_files_are_left_alone(tmp_path: Path) -> None:

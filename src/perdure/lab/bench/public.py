@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -19,6 +19,7 @@ import msgspec
 
 from perdure.adapters.logs import read_log
 from perdure.errors import BadSetting, ForeignFormat, SessionNotFound
+from perdure.lab.bench.precision import PrecisionFolder
 from perdure.lab.bench.retrieval import (
     Corpus,
     CorpusItem,
@@ -32,8 +33,8 @@ from perdure.lab.bench.retrieval import (
 from perdure.text.words import MONTHS
 
 _Form = TypeVar("_Form")
-SetKind = Literal["locomo", "beam"]
-KINDS: Final[tuple[SetKind, ...]] = ("locomo", "beam")
+SetKind = Literal["locomo", "beam", "precision"]
+KINDS: Final[tuple[SetKind, ...]] = ("locomo", "beam", "precision")
 
 LOCOMO_CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 LOCOMO_TUNED: Final = frozenset({"conv-26", "conv-30", "conv-41", "conv-42", "conv-43"})  # the first five of its ten
@@ -95,15 +96,26 @@ class _BeamQuestion(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FoundFolder:
-    """What stands in a folder: files of LoCoMo, and chats of BEAM with their questions by size."""
+    """What stands in a folder: files of LoCoMo, chats of BEAM with their questions by size, PrecisionMemBench."""
 
+    path: Path
     locomo: tuple[Path, ...] = ()
     beam: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    precision: tuple[PrecisionFolder, ...] = ()
 
     @property
     def kinds(self) -> tuple[SetKind, ...]:
         """Which sets it has something of."""
         return tuple(kind for kind in KINDS if getattr(self, kind))
+
+    def only(self, kinds: Collection[str]) -> FoundFolder:
+        """The same without other sets."""
+        return FoundFolder(
+            self.path,
+            self.locomo if "locomo" in kinds else (),
+            self.beam if "beam" in kinds else {},
+            self.precision if "precision" in kinds else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +162,12 @@ class PublicRow:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def public_sets(folders: Sequence[Path], only: Sequence[str] = ()) -> list[PublicSet]:
-    """The sets that stand in some folders.
+def found_folders(folders: Sequence[Path], only: Sequence[str] = ()) -> list[FoundFolder]:
+    """What stands in some folders, of the kinds that are wanted.
 
     Raises:
         BadSetting: There is no such kind of set.
         SessionNotFound: There is nothing of the sets there.
-        ForeignFormat: A file isn't of its set's form; the message says where.
     """
     unknown = [name for name in only if name not in KINDS]
     if unknown:
@@ -167,15 +178,19 @@ def public_sets(folders: Sequence[Path], only: Sequence[str] = ()) -> list[Publi
             raise SessionNotFound(f"{folder}: no such folder")
         here = look_through(folder)
         if not here.kinds:
-            raise SessionNotFound(f"{folder}: nothing of LoCoMo or BEAM in it: see docs/benchmarks.md")
-        if here.locomo and (not only or "locomo" in only):
-            found += [_locomo(path, folder) for path in here.locomo]
-        if here.beam and (not only or "beam" in only):
-            sizes = sorted(here.beam, key=lambda size: (_place(size), size))
-            found += [_beam(size, here.beam[size], folder) for size in sizes]
-    if not found:
+            raise SessionNotFound(f"{folder}: nothing of LoCoMo, BEAM or PrecisionMemBench: see docs/benchmarks.md")
+        found.append(here.only(only or KINDS))
+    if not any(here.kinds for here in found):
         raise SessionNotFound(f"nothing of {', '.join(only)} in {', '.join(map(str, folders))}")
     return found
+
+
+def public_sets(found: Sequence[FoundFolder]) -> Iterator[PublicSet]:
+    """The sets of LoCoMo and BEAM in them, read one by one. `ForeignFormat` for a file that isn't of its set's form."""
+    for here in found:
+        yield from (_locomo(path) for path in here.locomo)
+        for size in sorted(here.beam, key=lambda size: (_place(size), size)):
+            yield _beam(size, here.beam[size], here.path)
 
 
 def _place(size: str) -> int:
@@ -186,12 +201,17 @@ def look_through(folder: Path) -> FoundFolder:
     """What is in a folder and those below it; links are not followed."""
     locomo: list[Path] = []
     beam: dict[str, list[Path]] = {}
+    precision: list[PrecisionFolder] = []
     seen = 0
     for name, folders, files in os.walk(folder):
         here = Path(name)
         folders[:] = sorted(one for one in folders if one not in _SKIPPED)
         if len(here.parts) - len(folder.parts) >= _MOST_DEPTH:
             folders.clear()
+        if PrecisionFolder.is_one(here):
+            precision.append(PrecisionFolder(here))
+            folders.clear()
+            continue
         seen += len(folders) + len(files)
         if seen > _MOST_ENTRIES:
             raise ForeignFormat(f"{folder}: more than {_MOST_ENTRIES:,} files: name the folder of the set")
@@ -200,8 +220,10 @@ def look_through(folder: Path) -> FoundFolder:
             chat = here.resolve().parent
             beam.setdefault(chat.parent.name, []).append(here.parent)
     return FoundFolder(
+        folder,
         tuple(locomo),
         {size: tuple(sorted(chats, key=lambda chat: (len(chat.name), chat.name))) for size, chats in beam.items()},
+        tuple(precision),
     )
 
 
@@ -214,11 +236,7 @@ def _decoded(path: Path, form: type[_Form]) -> tuple[_Form, str]:
         raise ForeignFormat(f"{path}: {e}: see docs/benchmarks.md for what it has to be") from None
 
 
-def _named(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()
-
-
-def _locomo(path: Path, folder: Path) -> PublicSet:
+def _locomo(path: Path) -> PublicSet:
     dialogues, digest = _decoded(path, tuple[_LocomoDialogue, ...])
     items: list[CorpusItem] = []
     questions: list[CorpusQuestion] = []
