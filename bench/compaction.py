@@ -5,7 +5,7 @@
 Without files it makes a session of its own (that of `bench/ledger.py`). Prints milliseconds of CPU for the whole
 transaction (plan, test, restoration, commit to a journal in memory), the least of some runs, and of its parts:
 `notes` finds its work prepared by the keeper, `ledger` that the session read along (`LiveSession.rest`), and
-`cold` reads all.
+`cold` reads all. No name was seen before, as in a process that has just begun.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import anyio
 
-from ledger import made, recorded, up_to
+from ledger import forget_names, made, recorded, up_to
 from perdure import Settings
 from perdure.adapters.memory.notes import FileNotes
 from perdure.compaction import boundary, summary
@@ -70,6 +70,7 @@ async def noted_session(messages: list[Message], folder: Path, *, restore: bool)
 
 async def timed(kind: str, messages: list[Message], *, restore: bool) -> tuple[float, Counter[str]]:
     """CPU milliseconds of one compaction, and of its parts."""
+    forget_names()
     with tempfile.TemporaryDirectory() as folder:
         if kind == "notes":
             session = await noted_session(messages, Path(folder), restore=restore)

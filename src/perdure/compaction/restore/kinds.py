@@ -617,12 +617,15 @@ class BackgroundJobs(msgspec.Struct):
 
 def track_background(state: BackgroundJobs, happened: Happened) -> BackgroundJobs:
     """Take in a start, a look, an end, or a notice."""
-    for one in background_updates(happened):
+    updates = list(background_updates(happened))
+    for one in updates:
         before = state.jobs.pop(one.id, None) if one.is_new else state.jobs.get(one.id)
         if before is None and not one.is_new:
             continue
         where = one.where or (before.where if before else None)
         state.jobs[one.id] = BackgroundJob(one.named(before.what if before else ""), one.state, where, one.is_fetched)
+    if not updates:
+        return state
     for identity in [i for i, job in state.jobs.items() if job.is_fetched]:
         del state.jobs[identity]
     ended = [i for i, job in state.jobs.items() if has_ended(job.state)]

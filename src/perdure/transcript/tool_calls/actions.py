@@ -162,7 +162,11 @@ class ToolTable:
 
 def first_text(arguments: Mapping[str, Any], keys: Iterable[str]) -> str:
     """The first argument among these that is a text; empty when there is none."""
-    return next((value for key in keys if isinstance(value := arguments.get(key), str) and value), "")
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
 
 
 def path_of(arguments: Mapping[str, Any]) -> str:
