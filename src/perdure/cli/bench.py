@@ -222,6 +222,7 @@ def _cells(before: CallCounts, after: CallCounts) -> tuple[str, str, str, str]:
     epilog=examples(
         "perdure bench fidelity logs/",
         "perdure bench fidelity logs/ --budget 10k --gate facts@10k=92",
+        "perdure bench fidelity logs/ --leave-one-out",
     ),
 )
 def fidelity(
@@ -242,6 +243,10 @@ def fidelity(
     chains: Annotated[
         bool, typer.Option("--chains", help="Also compact three and five times in a row; this takes a while.")
     ] = False,
+    leave_one_out: Annotated[
+        bool,
+        typer.Option("--leave-one-out", help="The ledger alone, and each session by settings chosen on all others."),
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     json: Json = False,
 ) -> None:
@@ -253,7 +258,7 @@ def fidelity(
 
     # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
     from perdure.cli.opened import named_logs
-    from perdure.lab.bench import fidelity, report
+    from perdure.lab.bench import fidelity, report, tuning
 
     gates = report.gates_of(gate)
     unknown = sorted(set(strategy or ()) - set(fidelity.STRATEGIES))
@@ -261,22 +266,30 @@ def fidelity(
         raise BadSetting(f"--strategy {unknown[0]}: there are {', '.join(fidelity.STRATEGIES)}")
     if at not in (None, "cut", "boundary"):
         raise BadSetting(f"--at {at}: give cut or boundary")
+    if leave_one_out and (strategy or chains or lost or report.chained_in(gates) or fidelity.DEFAULT in (budget or ())):
+        raise BadSetting(
+            "--leave-one-out is of the ledger at sizes such as 10k: not default, --strategy, --chains, --lost"
+        )
     found = named_logs(files).paths
     options = fidelity.FidelityOptions(
-        budgets=tuple(budget or ()) or fidelity.DEFAULT_BUDGETS,
+        budgets=tuple(budget or ()) or (tuning.BUDGETS if leave_one_out else fidelity.DEFAULT_BUDGETS),
         chain_budgets=tuple(dict.fromkeys((*(fidelity.CHAINED if chains else ()), *report.chained_in(gates)))),
         strategies={name: fidelity.STRATEGIES[name] for name in strategy or fidelity.STRATEGIES},
         where=("cut", "boundary") if at is None else ("cut",) if at == "cut" else ("boundary",),
     )
     progress = Progress()
-    measured = fidelity.run(found, options, on_progress=progress)
+    left_out = tuning.leave_one_out(found, options, on_progress=progress) if leave_one_out else None
+    measured = left_out.report if left_out else fidelity.run(found, options, on_progress=progress)
     progress.clear()
     failed = report.failures(measured, gates)
     if json:
-        out_json({**report.as_plain(measured), "gates": {"asked": [one.text for one in gates], "failed": failed}})
+        told = {**report.as_plain(measured), "gates": {"asked": [one.text for one in gates], "failed": failed}}
+        out_json({**told, **({"settings": tuning.as_plain(left_out)} if left_out else {})})
     else:
         show = report.as_markdown if markdown else report.as_table
         out("\n".join(clean(line) for line in show(measured, lost=lost).splitlines()))
+        if left_out:
+            out(f"\n{tuning.as_text(left_out)}")
     for failure in failed:
         note(f"gate failed: {failure}")
     if len(measured.skipped) == len(found):

@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from itertools import chain
 from math import sqrt
+from typing import NamedTuple
 
 from perdure.transcript.tokens import utf16_units
 
@@ -238,7 +239,15 @@ def _between_names(text: str, start: int) -> int:
 # an agent named counts four times what merely scrolled by.
 VOICES = (4, 4, 4, 1, 1, 4)
 HALF_LIFE_TOKENS = 20_000
-_FLOOR = 0.4  # what is old keeps this share: it was named for a reason
+
+
+class FactWeights(NamedTuple):
+    """How facts are weighed: what is old keeps `floor` of its weight, as it was named for a reason."""
+
+    floor: float = 0.4
+
+
+WEIGHTS = FactWeights()
 _KINDS = {"name": 1.0, "path": 1.4, "file": 1.5, "flag": 1.2, "value": 0.45, "url": 0.7}
 _DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
 # Every project has these, so they tell nothing of this one.
@@ -275,10 +284,10 @@ def worth_of(key: str) -> float:
     return worth
 
 
-def recency(age_tokens: int) -> float:
+def recency(age_tokens: int, floor: float = WEIGHTS.floor) -> float:
     """What is left of a weight after so many tokens."""
     left: float = 0.5 ** (age_tokens / HALF_LIFE_TOKENS)
-    return _FLOOR + (1 - _FLOOR) * left
+    return floor + (1 - floor) * left
 
 
 def weight(key: str, said: int, crowd: int) -> float:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from perdure.compaction.ledger.facts import VOICES, clip, facts_in, normal_path, recency, weight
+from perdure.compaction.ledger.facts import VOICES, WEIGHTS, FactWeights, clip, facts_in, normal_path, recency, weight
 from perdure.compaction.ledger.reader import (
     SAID,
     USER,
@@ -350,9 +350,18 @@ class LedgerMemory(msgspec.Struct, dict=True):
         """The weight of every fact, as of now; not to be changed."""
         return self._weights
 
+    def weigh(self, by: FactWeights) -> None:
+        """Weigh facts in this way until something is taken in: a bench that compares ways."""
+        self.__dict__.clear()
+        self.__dict__["_weights"] = self._weighed(by)
+
     @cached_property
     def _weights(self) -> dict[str, float]:
-        ages = {last: recency(self.tokens - last) for last in {fact.last for fact in self.facts.values()}}
+        return self._weighed(WEIGHTS)
+
+    def _weighed(self, by: FactWeights) -> dict[str, float]:
+        lasts = {fact.last for fact in self.facts.values()}
+        ages = {last: recency(self.tokens - last, by.floor) for last in lasts}
         return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
 
     @cached_property

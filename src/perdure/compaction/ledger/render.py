@@ -785,13 +785,24 @@ def compact_messages(
 ) -> CompactedText:
     """The whole compacted view of some messages: at most `budget_tokens`, and a raw tail of `tail_tokens` behind it."""
     memory = memory_of_messages(messages, tools)
+    return compact_memory(memory, messages, (budget_tokens, tail_tokens), pins=tuple(pins), shares=shares)
+
+
+def compact_memory(
+    memory: LedgerMemory,
+    messages: Sequence[Message],
+    tokens: tuple[int, int],
+    *,
+    pins: tuple[str, ...] = (),
+    shares: SectionShares | None = None,
+) -> CompactedText:
+    """The whole compacted view of messages whose memory is known; `tokens` are those of the record and the raw tail."""
+    budget_tokens, tail_tokens = tokens
     if tail_tokens <= 0:
-        return render(memory, budget_tokens, RecordSurroundings(pins=tuple(pins), messages=messages), shares)
+        return render(memory, budget_tokens, RecordSurroundings(pins=pins, messages=messages), shares)
     heading = f"## {TAIL_HEADING}\n"
     tail = raw_tail(messages, tail_tokens * UNITS_PER_TOKEN - utf16_units(heading) - 2)
-    done = render(
-        memory, budget_tokens, RecordSurroundings(pins=tuple(pins), behind=tail.text, known=tail.whole), shares
-    )
+    done = render(memory, budget_tokens, RecordSurroundings(pins=pins, behind=tail.text, known=tail.whole), shares)
     text = f"{done.text}\n\n{heading}{tail.text}" if tail.text else done.text
     return CompactedText(text, base_tokens(text), (*done.kept, *_told(tail)), done.dropped)
 

@@ -153,6 +153,36 @@ def run(
     return bench.report(len(files))
 
 
+def places_of_file(
+    path: Path, options: FidelityOptions, skipped: list[tuple[str, str]]
+) -> Iterator[list[tuple[BenchCut, Gold]]]:
+    """The places of each recording of a file with what was needed there; a file that can't be used is `skipped`."""
+    try:
+        data = read_log(path)[0]
+        recordings = read_recordings(data, path.name)
+    except OSError as e:
+        skipped.append((str(path), f"can't be read: {e.strerror or e}"))
+        return
+    except PerdureError as e:
+        skipped.append((str(path), str(e)))
+        return
+    if not is_one_project(data):
+        skipped.append((str(path), "its working directories belong to more than one project"))
+        return
+    for recording in recordings:
+        cuts = cuts_of_recording(
+            recording,
+            str(path),
+            shares=options.shares if "cut" in options.where else (),
+            least_tokens=options.least_tokens,
+            boundaries="boundary" in options.where,
+        )
+        golds = (
+            (cut, gold_of(utterances_of(cut.before, cut.lines), utterances_of(cut.after, cut.lines))) for cut in cuts
+        )
+        yield [(cut, gold) for cut, gold in golds if len(gold.facts) >= _LEAST_GOLD]
+
+
 class _FidelityRun:
     def __init__(self, options: FidelityOptions) -> None:
         self.options = options
@@ -163,35 +193,12 @@ class _FidelityRun:
         self.skipped: list[tuple[str, str]] = []
 
     def file(self, path: Path) -> None:
-        try:
-            data = read_log(path)[0]
-            recordings = read_recordings(data, path.name)
-        except OSError as e:
-            self.skipped.append((str(path), f"can't be read: {e.strerror or e}"))
-            return
-        except PerdureError as e:
-            self.skipped.append((str(path), str(e)))
-            return
-        if not is_one_project(data):
-            self.skipped.append((str(path), "its working directories belong to more than one project"))
-            return
-        options = self.options
-        for recording in recordings:
-            last_cut: tuple[BenchCut, Gold] | None = None
-            for place in cuts_of_recording(
-                recording,
-                str(path),
-                shares=options.shares if "cut" in options.where else (),
-                least_tokens=options.least_tokens,
-                boundaries="boundary" in options.where,
-            ):
-                gold = gold_of(utterances_of(place.before, place.lines), utterances_of(place.after, place.lines))
-                if len(gold.facts) < _LEAST_GOLD:
-                    continue
+        for places in places_of_file(path, self.options, self.skipped):
+            for place, gold in places:
                 self.place(place, gold)
-                last_cut = (place, gold) if place.where == "cut" else last_cut
-            if last_cut is not None:
-                self.chain(*last_cut)
+            cuts = [(place, gold) for place, gold in places if place.where == "cut"]
+            if cuts:
+                self.chain(*cuts[-1])
 
     def place(self, place: BenchCut, gold: Gold) -> None:
         summary = shown(place.summary) if place.summary is not None else None

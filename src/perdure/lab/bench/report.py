@@ -16,6 +16,8 @@ from perdure.lab.bench.scores import AXES, KeptCount
 Sessions = Mapping[str, Mapping[str, KeptCount]]
 """Tallies by session and axis."""
 
+LEFT_OUT, BEST_ON_ALL = "left_out", "best_on_all"  # the ledger by settings that `tuning` chose
+OURS: Final = (*LIVE, LEFT_OUT, BEST_ON_ALL)  # rows that show their interval, and stand first
 _CHAINS: Final = {"chain": 3, "chain5": 5}
 CHAIN_AXES: Final = ("facts", "far", "context", "edited", "user")
 _INTERVAL: Final = (0.025, 0.975)
@@ -260,7 +262,7 @@ def as_table(report: FidelityReport, *, lost: int = 0) -> str:
         for row in rows:
             cells = [f"{row.tokens:,}", *(_cell(row, axis) for axis in AXES), f"{row.cpu_ms:.0f}"]
             lines.append(_line(row.strategy, cells) + (f"  {row.over} over budget" if row.over else ""))
-            if row.strategy in LIVE:
+            if row.strategy in OURS:
                 lines.append(_line("  95 %", ["", *(_interval(row, axis) for axis in AXES), ""]))
                 lines.append(_line("  by session", ["", *(_mean(row, axis) for axis in AXES), ""]))
         lines.append(_line("  of", ["", *(_of(rows[0], axis) for axis in AXES), ""]))
@@ -279,7 +281,7 @@ def as_markdown(report: FidelityReport, *, lost: int = 0) -> str:
         lines += ["| strategy | tokens | " + " | ".join(AXES) + " | CPU ms |", "|---" * (len(AXES) + 3) + "|"]
         for row in rows:
             cells = [_cell(row, axis) for axis in AXES]
-            if row.strategy in LIVE:
+            if row.strategy in OURS:
                 cells = [f"{_cell(row, axis)} ({_interval(row, axis)})" if axis in row.axes else "-" for axis in AXES]
             lines.append(f"| {row.strategy} | {row.tokens:,} | {' | '.join(cells)} | {row.cpu_ms:.0f} |")
         blocks.append("\n".join(lines))
@@ -290,7 +292,7 @@ def as_markdown(report: FidelityReport, *, lost: int = 0) -> str:
 
 def _grouped(rows: Sequence[FidelityRow]) -> Iterator[tuple[tuple[str, str], list[FidelityRow]]]:
     for key, some in groupby(rows, key=lambda row: (row.where, row.budget)):
-        yield key, sorted(some, key=lambda row: (row.strategy not in LIVE, row.strategy != "real"))
+        yield key, sorted(some, key=lambda row: (row.strategy not in OURS, row.strategy != "real"))
 
 
 def _heading(where: str, budget: str, rows: Sequence[FidelityRow]) -> str:
