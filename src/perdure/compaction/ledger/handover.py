@@ -292,7 +292,7 @@ def error_line(text: str, trouble: ErrorHistory, memory: LedgerMemory) -> SheetL
     often = f" ({trouble.count}×)" if trouble.count > 1 else ""
     text = inline(text)
     shown = f"- {text}{often}{over} · {short_id(trouble.id)}"
-    rank = (memory.tokens - trouble.last) * (2 if trouble.is_over else 1)
+    rank = (memory.tokens - trouble.last) * (2 if trouble.is_over else 1) / trouble.count
     return SheetLine(shown, rank, trouble.id, f"- {clip(text, 100)}{over}")
 
 
