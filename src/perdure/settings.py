@@ -156,6 +156,7 @@ class Settings:
     memory_index_bytes: int = 25_000  # MEM-2
     memory_results: int = 5  # MEM-4: chosen for a turn
     memory_floor: float = 0.25  # MEM-4: of what a memory could score; below it is noise
+    retrieval_semantic: bool = True  # MEM-15: with the extra `semantic`; without it nothing changes
     memory_candidates: int = 200  # MEM-4: the best ones that a model may choose from
     memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
     memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes
@@ -388,6 +389,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "memory_index_bytes": "how much of the index is shown to the model, in bytes",
         "memory_results": "how many memories are chosen for a turn",
         "memory_floor": "how well a memory has to match, from 0 to 1",
+        "retrieval_semantic": "nearness in meaning counts in memory search, if the extra `semantic` is installed",
         "memory_candidates": "how many memories a model chooses from",
         "memory_select_seconds": "how long a model may take to choose, in seconds",
         "memory_tool_turns": "notes on using a tool are left out when it was used in the last turns, this many",

@@ -113,6 +113,7 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {version_of(name)}" for name in PACKAGES))
     yield from _settings()
+    yield _semantic()
     yield _sandbox()
     yield from _clients(place)
     for folder in (place, trust_root(Path.cwd()) / FORMER_FOLDER):
@@ -178,6 +179,14 @@ def _settings() -> Iterator[Finding]:
     what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
     held = f", so it isn't used: {', '.join(config.unapproved)}" if config.unapproved else ""
     yield Finding("folder", "note" if held else "ok", what + held)
+
+
+def _semantic() -> Finding:
+    """MEM-15: whether memories are found by their meaning, too."""
+    from perdure.adapters.semantic import semantic_state
+
+    here = semantic_state()
+    return Finding("semantic", "ok" if here.is_there else "note", here.said)
 
 
 def _sandbox() -> Finding:

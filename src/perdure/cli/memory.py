@@ -289,11 +289,9 @@ def search_memories(
 
     began = time.perf_counter()
     memories = opened_memories(config, directory, is_user=is_user, kept=kept)
-    found = (
-        memories.ask(MemoryQuery(query=query, limit=limit, floor=SEARCH_FLOOR, now=time.time()))
-        if len(memories)
-        else ()
-    )
+    by_meaning = config.settings.retrieval_semantic
+    wanted = MemoryQuery(query=query, limit=limit, floor=SEARCH_FLOOR, now=time.time(), by_meaning=by_meaning)
+    found = memories.ask(wanted) if len(memories) else ()
     spent = 1000 * (time.perf_counter() - began)
     if is_json:
         results = [

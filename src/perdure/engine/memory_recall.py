@@ -129,6 +129,7 @@ class MemoryRecall:
             tools=_tools(session, settings.memory_tool_turns),
             now=now,
             has_pins=True,
+            by_meaning=settings.retrieval_semantic,
             work=self._work.about((*named_paths(query), *_touched(session, settings.memory_tool_turns))),
             is_unasked=True,
         )

@@ -132,7 +132,13 @@ class ServedProject:
     async def _search_memories(self, asked: SearchMemories) -> FoundMemories:
         if self._search is None:
             return FoundMemories([], "there are no memories here")
-        wanted = MemoryQuery(query=asked.query, limit=asked.limit, floor=SEARCH_FLOOR, now=self._now())
+        wanted = MemoryQuery(
+            query=asked.query,
+            limit=asked.limit,
+            floor=SEARCH_FLOOR,
+            now=self._now(),
+            by_meaning=self._settings.retrieval_semantic,
+        )
         found, origins = await self._search.find(wanted), await self._memories.origins()
         memories = []
         for one in found.chosen:

@@ -77,7 +77,8 @@ class MemoryQuery:
     `tools` were used in the last turns: notes on how to use them are left out, warnings are not. `now` in seconds.
     `has_pins`: pinned memories come first, whatever is asked. `work`: only memories that hold for it; None, as where a
     person searches: all. `needs_paths`: only memories that are for some files. `is_unasked`: nobody asked for memories,
-    so that none is better than one that hardly fits.
+    so that none is better than one that hardly fits. `by_meaning`: nearness in meaning counts as well, where something
+    can tell it.
     """
 
     query: str
@@ -91,6 +92,7 @@ class MemoryQuery:
     work: Work | None = None
     needs_paths: bool = False
     is_unasked: bool = False
+    by_meaning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

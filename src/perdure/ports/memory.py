@@ -50,6 +50,16 @@ class MemoryIndex:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
+class MeaningIndex(Protocol):
+    """How near texts are to a question in meaning (MEM-15), each by its key: a cosine. Nothing leaves the machine."""
+
+    def put(self, key: str, text: str) -> None: ...
+
+    def drop(self, key: str) -> None: ...
+
+    def near(self, query: str) -> Mapping[str, float]: ...
+
+
 class MemorySearch(Protocol):
     """The persistent memories that a session may read (MEM-4, MEM-12). None of the methods raises for a bad file.
 

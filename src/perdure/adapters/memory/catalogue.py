@@ -21,6 +21,8 @@ from perdure.errors import FileMissing, FileRefused
 from perdure.memory.changes import decoded
 from perdure.memory.files import INDEX, Topic, topic
 from perdure.memory.index_file import index_hooks, normalised_index
+from perdure.memory.meaning import compared_text, rank_by_meaning
+from perdure.memory.newest import newest_first
 from perdure.memory.places import is_memory
 from perdure.memory.retrieval import (
     MemoryCard,
@@ -33,7 +35,7 @@ from perdure.memory.retrieval import (
     rank_memories,
 )
 from perdure.memory.scope import EVERYWHERE, MemoryScope
-from perdure.ports.memory import MemoryIndex, MemorySearchResult
+from perdure.ports.memory import MeaningIndex, MemoryIndex, MemorySearchResult
 from perdure.text.scoring import Counts, TextIndex
 
 HEAD_BYTES = 32_768  # of each file; what a memory is about stands at its top
@@ -98,6 +100,7 @@ class MemoryCatalogue(ABC):
     _cards: dict[str, MemoryCard] = field(default_factory=dict, init=False)
     _index: TextIndex = field(default_factory=empty_index, init=False)
     _hooks: str = field(default="", init=False)  # digest of what the indexes said
+    _meaning: MeaningIndex | None = field(default=None, init=False)  # once somebody asked by meaning
 
     def __len__(self) -> int:
         return len(self._files)
@@ -109,7 +112,24 @@ class MemoryCatalogue(ABC):
 
     def rank(self, wanted: MemoryQuery) -> tuple[RankedMemory, ...]:
         """The memories for a question."""
-        return rank_memories(self._index, self._cards, wanted)
+        meaning = self._meant() if wanted.by_meaning and wanted.query and self._cards else None
+        if meaning is None:
+            found = rank_memories(self._index, self._cards, wanted)
+        else:
+            found = rank_by_meaning(self._index, self._cards, wanted, meaning.near(wanted.query))
+        return newest_first(found, wanted.query)
+
+    def _meant(self) -> MeaningIndex | None:
+        """The same memories by their meaning; None where nothing can tell it."""
+        if self._meaning is None:
+            from perdure.adapters.semantic import semantic_index
+
+            if (made := semantic_index()) is None:
+                return None
+            for file, card in self._cards.items():
+                made.put(file, compared_text(card))
+            self._meaning = made
+        return self._meaning
 
     def candidates(self, wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
         """What a model may choose from."""
@@ -151,6 +171,8 @@ class MemoryCatalogue(ABC):
             seen = IndexedFile(now.modified_ns, now.size, *about, found.supersedes, found.is_pinned, found.scope)
             self._files[file] = seen
             self._cards[file] = seen.card(file)
+            if self._meaning is not None:
+                self._meaning.put(file, compared_text(self._cards[file]))
             texts.append((file, counts_of(found, said.get(file, ""))))
         self.unread = tuple(unread)
         if len(self._index) < len(texts):  # so many are new that the average lengths have to be taken anew
@@ -166,6 +188,8 @@ class MemoryCatalogue(ABC):
         self._files.pop(file, None)
         self._cards.pop(file, None)
         self._index.drop(file)
+        if self._meaning is not None:
+            self._meaning.drop(file)
 
 
 def said_in_indexes(files: Mapping[str, FileStat], text_of: Callable[[str], str | None]) -> dict[str, str]:

@@ -17,10 +17,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from perdure.adapters.logs import read_log
+from perdure.adapters.semantic import semantic_index, semantic_state
 from perdure.errors import BadSetting, ForeignFormat
 from perdure.lab.bench.searched import SearchedStore
 from perdure.memory.files import TYPES, Topic
+from perdure.memory.meaning import compared_text, rank_by_meaning
 from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
+from perdure.ports.memory import MeaningIndex
 from perdure.recall.sessions import MOST_FILES, AskedSessions, SessionCard, SessionRanking, name_of, newness_score
 from perdure.recall.turns import DialogueIndex, DialogueTurn, dates
 from perdure.text.scoring import IndexField, TextIndex
@@ -268,7 +271,10 @@ def rankers_of(kind: Kind) -> dict[str, Made]:
     }
     if kind == "turns":
         return {**common, "neighbours": _neighbours, "full": _turns, "search": _searched}
-    return {**common, "full": _sessions if kind == "sessions" else _memories}
+    if kind == "sessions":
+        return {**common, "full": _sessions}
+    semantic: dict[str, Made] = {"semantic": _by_meaning} if semantic_state().is_there else {}
+    return {**common, "full": _memories, **semantic}
 
 
 # --- rankers ---------------------------------------------------------------------------------------------------------
@@ -349,7 +355,12 @@ def _turn(item: CorpusItem) -> DialogueTurn:
     return DialogueTurn(id=item.id, text=text, session=item.session, speaker=item.speaker, time=item.time)
 
 
-def _memories(items: Sequence[CorpusItem]) -> Scores:
+def _by_meaning(items: Sequence[CorpusItem]) -> Scores:
+    """What Perdure uses for memories with the extra `semantic`."""
+    return _memories(items, meaning=semantic_index())
+
+
+def _memories(items: Sequence[CorpusItem], meaning: MeaningIndex | None = None) -> Scores:
     index, cards, numbers = empty_index(), {}, {}
     texts = []
     for number, item in enumerate(items):
@@ -364,13 +375,19 @@ def _memories(items: Sequence[CorpusItem]) -> Scores:
             has_front_matter=True,
         )
         texts.append((item.id, counts_of(topic)))
-        cards[item.id] = MemoryCard(file=item.id, name=item.name, description=item.description, type=kind)
+        cards[item.id] = MemoryCard(
+            file=item.id, name=item.name, description=item.description, type=kind, keywords=item.keywords
+        )
         numbers[item.id] = number
+        if meaning is not None:
+            meaning.put(item.id, compared_text(cards[item.id]))
     index.fill(texts)
 
     def scores(question: CorpusQuestion, end: int) -> Sequence[float]:
         found = [0.0] * len(items)
-        for one in rank_memories(index, cards, MemoryQuery(query=question.text, limit=DEPTH, floor=SEARCH_FLOOR)):
+        wanted = MemoryQuery(query=question.text, limit=DEPTH, floor=SEARCH_FLOOR)
+        near = meaning.near(question.text) if meaning is not None else {}
+        for one in rank_by_meaning(index, cards, wanted, near) if near else rank_memories(index, cards, wanted):
             found[numbers[one.card.file]] = one.score
         return found
 
