@@ -285,6 +285,7 @@ class Checker:
                 ("Commands that were run", "commands", self.command),
                 ("Open work", "todos", self.todo),
                 ("The task", "words", self.asked),
+                ("What the user insists on", "words", self.insisted),
                 ("The last exchange", "words", self.asked),
                 ("Decided", "decisions", self.decision),
                 ("Turned down", "refused", self.refused),
@@ -331,6 +332,10 @@ class Checker:
         words = re.sub(r"\A\(to “.*?”\) ", "", words, flags=re.DOTALL).removesuffix(" … (more below)")
         return "" if holds(lean(words), [lean(text) for text in self.log.words]) else "no user wrote it"
 
+    def insisted(self, item: str) -> str:
+        text = lean(re.sub(r"\A\d\d:\d\d ", "", item))
+        return "" if any(text in lean(words) for words in self.log.words) else "no user wrote it"
+
     def spoken(self, item: str) -> str:
         words = item.partition(": ")[2]
         parts = [lean(part) for part in re.split(r" ?\[…\] ?", words) if part.strip()]
@@ -340,9 +345,9 @@ class Checker:
     def decision(self, item: str) -> str:
         """Rules of what is no decision or finding, and whether it stands as one though it was turned down."""
         text = re.sub(r"\A\d\d:\d\d ", "", item)
+        if text.startswith("the user approved the plan “"):
+            return "" if any("approved your plan" in result for result in self.results) else "nobody approved it"
         if chosen := re.match(r"the user, asked “(.*)”: (.*)\Z", text, re.DOTALL):
-            if chosen[1].startswith("the plan “"):
-                return "" if any("approved your plan" in result for result in self.results) else "nobody approved it"
             return "" if any(flat(chosen[2])[:200] in result for result in self.results) else "no user chose it"
         if ANNOUNCES.match(text):
             return "it announces"

@@ -120,6 +120,7 @@ def test_a_true_record_is_found_true_and_all_of_it_is_looked_at() -> None:
         ("todos", "Open work", "- [ ] nobody planned it"),
         ("tests", "Tests that fail", "- tests/test_a.py::test_c"),
         ("words", "The task", "- asked later · u1: Please delete the parser."),
+        ("words", "What the user insists on", "- 10:00 Never touch the parser."),
         ("said", "The last exchange", "- in answer to the assistant, 10:00: All of it is done."),
         ("said", "Where the work stands", "- before that, 10:00: All of it is done."),
         ("changed", "Where the work stands", "- done last: src/never.py changed"),

@@ -94,6 +94,14 @@ def test_a_decision_stands_with_its_reason(text: str, found: str) -> None:
     assert decisions_in(text) == (found,)
 
 
+def test_what_the_user_insists_on_stands_apart() -> None:
+    """CMP-16: what long messages demand or forbid; the messages themselves stand whole below."""
+    long = "Here is the plan.\n\n" + "- a step of the plan\n" * 60 + "\n- **Don't touch the lexer.**\n\nIs it clear?"
+    text = record(Talk().user(long).says("Yes.").user("Go").says("Begun."))
+    assert section(text, "What the user insists on") == ["- 22:13 Don't touch the lexer."]
+    assert "**Don't touch the lexer.**" in text.partition(f"# {BELOW}")[2]
+
+
 def test_what_announces_is_no_statement() -> None:
     assert announced_in("All pass. Now let me run the others:") == "Now let me run the others:"
     assert announced_in("All pass.") == "" and announced_in("Should I go on? Let me know.") == ""
@@ -155,7 +163,7 @@ def test_what_the_user_chose_is_decided() -> None:
     talk = Talk().user("Go").ran("AskUserQuestion", {"questions": asked}, result)
     talk.ran("ExitPlanMode", {"plan": "# Plan: buttons"}, "User has approved your plan. You can now start coding.")
     assert section(record(talk), DECIDED) == [
-        "- 22:17 the user, asked “the plan “Plan: buttons””: approved",
+        "- 22:17 the user approved the plan “Plan: buttons”",
         "- 22:15 the user, asked “When?”: now",
         '- 22:15 the user, asked “Which "+" button?”: the big one',
     ]

@@ -15,7 +15,7 @@ from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
 from perdure.compaction.ledger.reader import runner_of
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
-from perdure.compaction.ledger.statements import announced_in, next_in, told_in
+from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, told_in, unlabelled
 from perdure.context.reminders import indented, inline, name
 from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
 from perdure.transcript.tool_calls.background import has_ended
@@ -23,13 +23,14 @@ from perdure.transcript.tool_calls.background import has_ended
 HAND_OVER, BELOW = "Hand-over", "What it rests on"
 SHARE = 4  # at most one in so many parts of a record
 # Where each section stands; those of the hand-over are below `FIRST_BELOW`.
-TASK, STATE, FAILING, EXCHANGE, DECIDED, REFUSED, FAILED, NEXT, TODOS = range(2, 11)
+TASK, INSISTS, STATE, FAILING, EXCHANGE, DECIDED, REFUSED, FAILED, NEXT, TODOS = range(2, 12)
 FIRST_BELOW = 12
-SECTIONS = frozenset({"task", "state", "exchange", "decisions", "refused", "failed", "next"})
+SECTIONS = frozenset({"task", "state", "exchange", "decisions", "insists", "refused", "failed", "next"})
 _SHORT = 8_000  # units: as if a session had so many at least
 _LEAST = 500  # units: in less, a hand-over says nothing that the words of the user don't say better
 HEADINGS = utf16_units(f"# {HAND_OVER}\n\n# {BELOW}\n\n")
 _REPORT = 1_800  # units of what the assistant had said before the user spoke last
+_QUOTING = ("task", "exchange")  # the parts that have messages of the user
 _BELOW = " … (more below)"
 _BEGINNING = 700  # units of a request that stands whole below
 _FILES, _COMMANDS, _RUNS, _BEFORE = 5, 2, 3, 5
@@ -79,6 +80,7 @@ class HandOver:
                 0.26,
                 self._decisions,
             ),
+            HandOverPart("insists", INSISTS, "What the user insists on", 0.08, self._insists),
             HandOverPart("failed", FAILED, "What failed, and how it ended", 0.15, self._failed),
         )
         all_of_it, spare = room, 0
@@ -88,7 +90,8 @@ class HandOver:
             lines = part.lines(most - utf16_units(part.heading) - 8)
             if lines:
                 listed = sheet.list(part.section, part.place, part.heading, lines, most)
-                self.shown.update(line.id for line in listed if not line.text.endswith(_BELOW))
+                if part.section in _QUOTING:
+                    self.shown.update(line.id for line in listed if not line.text.endswith(_BELOW))
                 self.told += " ".join(" ".join(line.text for line in listed).split()) + " "
             room -= before - sheet.units
             spare = max(0, most - (before - sheet.units))
@@ -98,6 +101,16 @@ class HandOver:
         }
 
     # --- its parts
+
+    def _insists(self, _room: int) -> list[SheetLine]:
+        """Sentences of the user that demand or forbid, from messages that don't stand whole in the hand-over."""
+        others = [one for one in self.memory.words if one.id not in self.shown and one.id not in self.known]
+        found = {inline(text): (one, age) for age, one in enumerate(reversed(others)) for text in demands_in(one.text)}
+        return [
+            SheetLine(f"- {_clock(one.at)}{text}", age, one.id)
+            for text, (one, age) in found.items()
+            if text not in self.told
+        ]
 
     def _task(self, room: int) -> list[SheetLine]:
         """The long requests since the first one, and the first one, which goes in before them."""
@@ -145,7 +158,7 @@ class HandOver:
         lines: list[SheetLine] = []
         answered = memory.words[-1].report if memory.words else ""
         said = [one for one in memory.said if one.id not in self.known and one.id != answered]
-        deeds = self._deeds(said[-1].last - 1 if said else -1)
+        deeds = self._deeds(said[-1].last - 1 if said else -1) or self._deeds(-1)[:1] or self._calls()
         lines += [
             SheetLine(f"- done {'before' if age else 'last'}: {deed}", age / 4)
             for age, deed in enumerate(deeds[:_RUNS])
@@ -168,7 +181,9 @@ class HandOver:
             text = told_in(one.text)
             if len(text) > 40:
                 lines.append(SheetLine(f"- before that{_comma(one.at)}: {_told(text, 300)}", 5 + age, one.id))
-        lines += [SheetLine(f"- {line}", 2 + index) for index, line in enumerate(self._runs())]
+        told = "".join(line.text for line in lines)
+        runs = [run for run in self._runs() if run not in told]
+        lines += [SheetLine(f"- tests: {run}", 2 + index) for index, run in enumerate(runs)]
         done = self._done_since()
         return [*lines, SheetLine(f"- {done}", 1)] if done else lines
 
@@ -185,6 +200,10 @@ class HandOver:
             if known.last > position
         ]
         return [text for _, text in sorted(done, key=lambda pair: -pair[0])]
+
+    def _calls(self) -> list[str]:
+        """The last calls, where no tool runs commands or changes files."""
+        return [f"called {inline(title)}" for title in reversed(list(self.memory.titles.values())[-_RUNS:])]
 
     def _done_since(self) -> str:
         """How much was done since the user spoke last, in a sentence."""
@@ -222,7 +241,7 @@ class HandOver:
             for _, command, known in sorted(runs, key=lambda run: run[0])
         }
         newest = [(command, known) for command, known in reversed(last.values())][:_COMMANDS]
-        return [f"tests: {clip(inline(command), _COMMAND_UNITS)} → {ended(known)}" for command, known in newest]
+        return [f"{clip(inline(command), _COMMAND_UNITS)} → {ended(known)}" for command, known in newest]
 
     def _next(self, _room: int) -> list[SheetLine]:
         """That the user waits for an answer, or what the assistant announced and nothing was done after."""
@@ -314,12 +333,14 @@ def _since(at: float | None) -> str:
     return f", since {clock(at)}" if at is not None else ""
 
 
+_GAPS = re.compile(r"\s*\[…\](?:\s*\[…\])+")
 _CODE = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1\s*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def _told(text: str, units: int) -> str:
     """What of a text of the assistant tells most in so much room: without code, its beginning and its end."""
-    return _both_ends(_CODE.sub("[…]", text) if utf16_units(text) > units else text, units)
+    text = unlabelled(text)
+    return _GAPS.sub(" […]", _both_ends(_CODE.sub("[…]", text) if utf16_units(text) > units else text, units))
 
 
 def _lean(text: str) -> str:

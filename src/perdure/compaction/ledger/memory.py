@@ -207,7 +207,8 @@ class LedgerMemory(msgspec.Struct, dict=True):
         elif isinstance(event, TurnedDown):
             self._refused(SpokenText(event.id, event.at, event.what, here, event.words))
         elif isinstance(event, UserChose):
-            chosen = f"the user, asked “{event.question}”: {event.answer}"
+            asked = f"the user, asked “{event.question}”: {event.answer}"
+            chosen = asked if event.answer else f"the user approved {event.question}"
             self.decisions[chosen] = SpokenText(event.id, event.at, chosen, here)
         elif isinstance(event, FileTouched):
             self._touched(event)

@@ -262,7 +262,7 @@ class TurnedDown(NamedTuple):
 
 
 class UserChose(NamedTuple):
-    """A user answered a question of a tool, or approved a plan."""
+    """A user answered a question of a tool, or approved a plan: then nothing more is known of the answer."""
 
     id: str
     at: float | None
@@ -526,7 +526,7 @@ def _answered(call: OpenCall, text: str, at: float | None) -> Iterator[Event]:
     identity = call.use.id
     if call.action.kind == "plan":
         if text.startswith(_APPROVED):
-            yield UserChose(identity, at, f"the plan “{_plan_title(call)}”", "approved")
+            yield UserChose(identity, at, f"the plan “{_plan_title(call)}”", "")
         return
     asked = call.arguments.get("questions")
     asked = asked if isinstance(asked, list) else [call.arguments]

@@ -12,6 +12,7 @@ _LEAST, _MOST, _WITH_REASON = 25, 320, 520
 _EACH = 4  # of a message
 _SENTENCES = re.compile(r"(?<=[^\s.][.!?])\s+|(?<=[^\s.][.!?][)\"”’`*])\s+|(?<=[。！？])")
 _ITEM = re.compile(r"\s*(?:>\s*)*(?:[-*•+]|\d{1,2}[.)])\s+")
+_LABEL = re.compile(r"\A(?:THOUGHT|Thought|DISCUSSION|Observation):\s*")  # how some agents begin each answer
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 # How a sentence begins that says what comes next. What was announced may never have been done.
 _BEFORE = (
@@ -29,6 +30,7 @@ _STEP_WITHIN = re.compile(r"\b(?:I['’](?:ll|m \w+ing)|I will (?!not)|let me)\b
 _NOW = re.compile(r"now (?!that|the|it|all|both|there|every|each|this|I have|we have|only)[a-z]+ ", re.IGNORECASE)
 _DOING = re.compile(r"(?:now |still )?[a-z]+ing\b(?!.*\b(?:is|was|are|were|would|because|so that)\b)", re.IGNORECASE)
 _OFFERED = re.compile(
+    r"(?:and |or )|(?:(?:so|but|then),? )?(?:if|suppose|unless|another (?:approach|option|way))\b|"
     r"(?:fix(?: suggestion)?|suggestion|recommendation|option \w+|proposed[\w ]*|absolutely|exactly|agreed)"
     r"\b\s*[:,—–-]",
     re.IGNORECASE,
@@ -93,6 +95,11 @@ class Statement(NamedTuple):
     weight: int  # 2: it has its reason; 1: it doesn't
 
 
+def unlabelled(text: str) -> str:
+    """A text without the word that some agents begin each answer with."""
+    return _LABEL.sub("", text, count=1)
+
+
 def is_said(text: str) -> bool:
     """Whether an answer says anything: a program wrote it where none came."""
     return bool(text.strip()) and not text.lstrip().startswith(_NOTHING)
@@ -140,7 +147,7 @@ def _lines(text: str) -> Iterator[str]:
         if is_code or len(bare) < _LEAST or bare[0] in "|#" or _CELLS.search(bare):
             continue
         item = _ITEM.match(bare)
-        yield (bare[item.end() :] if item else bare).replace("**", "").lstrip("✅❌⚠️ ")
+        yield _LABEL.sub("", (bare[item.end() :] if item else bare).replace("**", "").lstrip("✅❌⚠️ "))
 
 
 def _ends_well(sentence: str) -> bool:
@@ -198,6 +205,27 @@ def next_in(text: str) -> str:
             if _LEFT.search(sentence) and not sentence.rstrip().endswith("?"):
                 return sentence.strip(" -*#•")
     return ""
+
+
+_DEMAND = re.compile(
+    r"(?:and |but |also |please |so )*(?:(?:do not|don['’]t|never|always|make sure|ensure|keep|only|avoid|no|stick to|"
+    r"be careful|remember)\b|(?:you|we|it|this|that|they|everything|nothing)\b.{0,40}\b(?:must|never|mustn['’]t|should "
+    r"(?:not|never|only|always)|shouldn['’]t|has to|have to|needs? to (?:stay|be)|can['’]t|cannot)\b)|"
+    r".{0,60}\b(?:i (?:actually )?(?:prefer|want|don['’]t want|insist|expect))\b",
+    re.IGNORECASE,
+)
+_DEMANDS = 4  # of a message
+
+
+def demands_in(text: str) -> tuple[str, ...]:
+    """Sentences of a user that demand or forbid something for good; at most four of a message."""
+    found = [
+        sentence
+        for line in _lines(text)
+        for part in _SENTENCES.split(line)
+        if 15 <= len(sentence := part.strip()) <= 240 and _DEMAND.match(sentence) and sentence[-1] not in "?:"
+    ]
+    return tuple(found[:_DEMANDS])
 
 
 def told_in(text: str) -> str:
