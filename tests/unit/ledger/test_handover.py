@@ -13,7 +13,7 @@ from tests.unit.ledger.talk import Talk
 from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.handover import BELOW, HAND_OVER, SHARE
 from perdure.compaction.ledger.memory import pack_ledger
-from perdure.compaction.ledger.render import RecordSurroundings, name_list, places_of, render
+from perdure.compaction.ledger.render import RecordSurroundings, name_list, render, word_pairs
 from perdure.compaction.ledger.statements import announced_in, decisions_in, proposal_in, refuses, told_in
 from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
 
@@ -186,8 +186,7 @@ def test_paths_are_paths() -> None:
     talk = Talk().user("Go").ran("Read", {"file_path": "/w/app/core/reader"}, "x")
     words = "try/except N/A and/or fix/undated-rows core/reader docs/guide.md src/mod.go-12-func src/mod.go:12:type"
     memory = talk.bash("cd ~/notes/old && make", words).memory
-    places = places_of(memory)
-    listed = set(name_list(memory, frozenset(), 4_000, places).names)
+    listed = set(name_list(memory, word_pairs(memory), 4_000).names)
     assert {"core/reader", "docs/guide.md", "src/mod.go", "notes/old", "fix/undated-rows"} <= listed
     assert not {"try/except", "N/A", "and/or"} & listed
 

@@ -418,12 +418,9 @@ class NameList(NamedTuple):
     left: int
 
 
-def name_list(memory: LedgerMemory, covered: Set[str], room: int, places: Set[str] = frozenset()) -> NameList:
-    """The facts that nothing on the sheet shows and that weigh most for their length, as many as fit.
-
-    Words with a slash between them, such as `and/or`, are no path, unless they are one of the `places`.
-    """
-    ranked = [key for key in memory.densest if key not in covered and (key in places or not _WORDS.match(key))]
+def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
+    """The facts that nothing on the sheet shows and that weigh most for their length, as many as fit."""
+    ranked = [key for key in memory.densest if key not in covered]
     paths: dict[str, str] = {}
     for key in [key for key in ranked if "/" in key]:
         paths.setdefault(key.rpartition("/")[2], key)
@@ -464,6 +461,12 @@ def names_together(names: Sequence[str], pieces: Sequence[EvidenceText]) -> str:
 
 
 _ROOTED = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)+")
+
+
+def word_pairs(memory: LedgerMemory) -> frozenset[str]:
+    """Words with a slash between them, such as `and/or`: no path, unless a tool was given it as a file or folder."""
+    found = {key for key in memory.facts if "/" in key and _WORDS.match(key)}
+    return frozenset(found - places_of(memory)) if found else frozenset()
 
 
 def places_of(memory: LedgerMemory) -> frozenset[str]:
@@ -869,19 +872,19 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
     full = [one.text for one in sheet.sections if one.name in _SEEN_IN_FULL]
     shown = frozenset(facts_in("\n".join((*full, behind))))
     listed = frozenset(facts_in(sheet.text({})))
-    places = places_of(memory)
+    covered = listed | shown | word_pairs(memory)
     cover = EvidenceCover(memory, EvidenceTarget(listed, shown, _goal(memory)), most=most_pieces(sheet.units))
     room = sheet.units - 160  # without both headings
     cover.take(room - int(room * shares.of_names(room)))
     while True:
         body, sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
-        named = name_list(memory, listed | shown | facts_in(body).keys(), free, places)
+        named = name_list(memory, covered | facts_in(body).keys(), free)
         left = free - named.units - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
-    named = name_list(memory, listed | shown | facts_in(body).keys(), sheet.units - 60, places)
+    named = name_list(memory, covered | facts_in(body).keys(), sheet.units - 60)
     listing = names_together(named.names, memory.pieces)
     sheet.put("names", 50, "Names and values that came up", f"- {listing}" if listing else "")
     if named.left:
