@@ -178,6 +178,35 @@ def test_other_projects_are_searched_on_request(
     assert run.json("search", "walrus", "--project", "elsewhere")[0]["session"] == "theirs"
 
 
+def test_sessions_are_ranked_for_a_prompt(run: Door, ours: str, place: Path) -> None:
+    """MEM-15: with --all, or --sessions within a project: title, when, why, and the command to go on."""
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    path = str(elsewhere / "src" / "walrus.py")
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": {"file_path": path, "content": "x"}}
+
+    async def make() -> None:
+        for folder, prompt in ((elsewhere, "teach the walrus to sing"), (place, "another walrus")):
+            session = await create_session(place / "home", project=folder, session="theirs")
+            await session.append(Message.of("user", prompt, at=1e9))
+            if folder is elsewhere:
+                await session.append(Message.of("assistant", [call], origin="model", at=1e9))
+            await session.close()
+
+    anyio.run(make)
+    best, *_ = run.json("search", "the walrus should sing louder", "--all")
+    assert (best["session"], best["title"], best["score"]) == ("theirs", "teach the walrus to sing", 1.0)
+    assert best["project"].endswith("elsewhere") and best["files"] == ["src/walrus.py"]
+    assert set(best["words"]) == {"walrus", "sing"} and best["at"].startswith("2001-09-09")
+    (here,) = run.json("search", "walrus", "--sessions", "--project", "elsewhere")
+    assert here["session"] == "theirs"
+    assert run("search", "the walrus should sing louder", "--all", "--limit", "1") == 0
+    shown = run.out
+    assert "teach the walrus to sing" in shown and "touched src/walrus.py" in shown and "perdure resume theirs" in shown
+    assert run("search", "zzqq", "--all") == 0 and "nothing that was said matches" in run.out
+    assert run("search", "walrus", "--session", ours, "--sessions") == 2
+
+
 def test_compact_and_uncompact(run: Door, ours: str) -> None:
     (before,) = run.json("context", ours)
     (dry,) = run.json("compact", ours, "--dry-run")

@@ -332,7 +332,9 @@ async def test_what_was_said_is_found_and_recalled(place: McpPlace, mode: str) -
     await place.session("one", *found(output, "one"))
     await place.session("two", *found("all passed", "two"))
     async with place.client(mode) as client:
-        (hit, *_) = (await told(client, "session_search", query="test_parser_17"))["places"]
+        answer = await told(client, "session_search", query="test_parser_17")
+        (hit, *_), (session, *_) = answer["places"], answer["sessions"]
+        assert session["session"] == "one" and session["words"]  # MEM-15
         assert (hit["id"], hit["session"], hit["who"], hit["line"]) == ("toolu_one", "one", "result of Bash", 17)
         whole = await told(client, "recall", id=hit["id"], session=hit["session"])
         assert whole["text"] == output and whole["total_lines"] == 39 and whole["left_out"] == ""

@@ -278,7 +278,7 @@ class RankedHere:
 
     best: FoundSessions
     where: str
-    about: Mapping[str, SessionInfo]
+    about: Mapping[tuple[str, str], SessionInfo]
     short: Mapping[str, str]
     is_empty: bool
     is_narrow: bool
@@ -294,7 +294,7 @@ async def _described_sessions(best: FoundSessions, kept_in: Home, *, is_narrow: 
     return RankedHere(
         best=best,
         where=kept_in.name,
-        about={info.id: info for info in listed},
+        about={(info.id, info.project): info for info in listed},
         short=short_ids(named | others, only=named),
         is_empty=not (named or await kept_in.sessions(limit=1)),
         is_narrow=is_narrow,
@@ -306,7 +306,7 @@ def _show_sessions(found: RankedHere, kept: KeptIn, *, has_since: bool, json: bo
         note(found.best.note)
     opens = "inspect" if kept.is_database else "resume"
     for rank, one in enumerate(found.best.sessions, 1):
-        about = found.about.get(one.session)
+        about = found.about.get((one.session, one.project))
         title = (about and about.title) or one.title
         client = about and about.client
         if json:
