@@ -94,7 +94,7 @@ def settings_of(folder: Path, window: int | None, answer: int, *, notes: bool) -
         precompute=False,
         memory_consolidate=False,
         restore=False,
-        summary_budget_tokens=12_000 if window is None else 900,  # a small window makes it smaller by itself
+        summary_budget_tokens=60_000 if window is None else 1_500,  # a small window makes it smaller
         keep_min_tokens=300,
         keep_max_tokens=600,
         keep_min_texts=1,
@@ -114,7 +114,7 @@ async def session_helped_by(
     window: int | None = None,
     answer_tokens: int = 400,
     turns: int = 4,
-    lines: int = 50,
+    lines: int = 80,
 ) -> HelpedSession:
     """Hold the session, and compact it from notes or by a summary. What is wrong stands in `faults`."""
     model, told, found = connect(name, {"NONE": "none"}), ListSink(), HelpedSession()

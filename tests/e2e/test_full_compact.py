@@ -311,6 +311,23 @@ def test_a_smaller_model_gets_what_it_can_read() -> None:
 # --- the order, and models that are no use --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("window", "wanted", "most"), [(8_000, None, 2_000), (8_000, 500, 500), (None, None, 20_000)])
+def test_a_smaller_model_is_asked_for_what_fits_behind_the_prompt(
+    window: int | None, wanted: int | None, most: int
+) -> None:
+    """CMP-4, LIB-3: some servers write on behind the end of their window, for as long as they are allowed to."""
+
+    async def body() -> None:
+        desk, model = await Desk.open(keep_min_tokens=1_000, max_output_tokens=wanted), ScriptedModel()
+        await worked(desk.session, model)
+        small = ScriptedModel([SUMMARY], protocol="openai", id="small", window_tokens=window)
+        serve(desk.session, summarizer=(small,))
+        assert isinstance(await compact(desk.session, trigger="manual"), CompactionSuccess)
+        assert msgspec.json.decode(small.requests[-1].body)["max_completion_tokens"] == most
+
+    anyio.run(body)
+
+
 def test_a_turn_compacts_with_its_model_and_without_one_by_the_ledger() -> None:
     """CMP-1."""
 

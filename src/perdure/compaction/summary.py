@@ -320,7 +320,13 @@ def rounds_to_drop(sizes: Sequence[int], dropped: int, gap_tokens: int | None) -
 def overflow_tokens(facts: Facts, about: ModelInfo, ask: SummaryRequest) -> int:
     """By how much a request is larger than what another model states of itself; 0 when it fits."""
     window = about.window_tokens or model_spec(about.id).window_tokens
-    return max(0, ask.tokens + min(facts.settings.reserve_cap_tokens, window // 4) - window)
+    return max(0, ask.tokens + _room_for_answer(facts, about) - window)
+
+
+def _room_for_answer(facts: Facts, about: ModelInfo) -> int:
+    """What another model's window keeps free behind a prompt."""
+    window = about.window_tokens or model_spec(about.id).window_tokens
+    return min(facts.settings.reserve_cap_tokens, window // 4)
 
 
 def _round_sizes(view: ContextView, groups: Sequence[MessageGroup], starts: Sequence[int]) -> list[int]:
@@ -336,8 +342,9 @@ def _round_sizes(view: ContextView, groups: Sequence[MessageGroup], starts: Sequ
 
 def facts_of(facts: Facts, about: ModelInfo) -> Facts:
     """The facts for another model's request: its own limits, and none of what the provider does for ours."""
-    known = model_spec(about.id)
-    most = min(about.max_output_tokens or known.max_output_tokens, facts.settings.reserve_cap_tokens)
+    known, wanted = model_spec(about.id), facts.settings.max_output_tokens
+    most = min(about.max_output_tokens or known.max_output_tokens, _room_for_answer(facts, about))
+    most = min(most, wanted) if wanted else most  # some servers write on behind the end of their window
     settings = replace(
         facts.settings, max_output_tokens=most, provider_clearing=False, provider_compaction=False, thinking="drop"
     )

@@ -198,6 +198,8 @@ def test_what_counts_as_an_answer() -> None:
         "UNKNOWN: src/rows.py",
     ):
         assert not names_it(wrong, path)
+    pair = ClozeQuestion("s", f"both of them are kept below {BLANK} in the end", FactName("path", "bootstrap/plan"))
+    assert names_it("bootstrap/plan", pair) and names_it("`docs/bootstrap/plan/`", pair), "a path by its place alone"
     assert is_unknown("unknown.") and is_unknown("UNKNOWN: the record says nothing") and not is_unknown("src/rows.py")
 
 
@@ -223,6 +225,9 @@ def test_the_control_shows_neither_the_name_nor_its_spelling() -> None:
     view = "\n".join((VIEW, *near))
     assert all(shows_spelling(one, name) for one in near)
     assert without_lines_naming(view, name) == "\n".join((*LINES[1:], "and nothing else was said of rows or branches"))
+    long = " ".join(f"word{n}" for n in range(200)) + " parse_left_rows " + " ".join(f"more{n}" for n in range(200))
+    left = without_lines_naming(long, name)
+    assert "parse" not in left and len(left) > 0.9 * len(long), "of a long line the piece alone"
     path = FactName("path", "src/parser.py")
     assert shows_spelling("import parser", path) and not shows_spelling("it parses", path)
 

@@ -57,6 +57,8 @@ _KINDS: Final = {
     "hash": "the beginning of a hash",
     "number": "a number",
 }
+_LONG_CHARS: Final = 400
+_PIECE: Final = re.compile(r"\S*(?:\s+\S+){0,12}\s*")  # of a long line
 _LETTERS: Final = re.compile(r"[^a-z0-9]+")
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERED: Final = re.compile(r"^\d+(?:→|[:\t] ?) ?")  # put in front of lines by tools
@@ -158,8 +160,25 @@ def shows_spelling(text: str, name: FactName) -> bool:
 
 
 def without_lines_naming(view: str, name: FactName) -> str:
-    """The view without any line that names it or shows how it is spelt: what the question then asks for isn't there."""
-    return "\n".join(line for line in view.splitlines() if not shows_spelling(line, name))
+    """The view without any line that names it or shows how it is spelt: what the question then asks for isn't there.
+
+    Of a long line, such as one of JSON, the pieces go that do.
+    """
+    lines = ("".join(_pieces_without(line, name)) for line in view.splitlines() if not _is_short_and_shows(line, name))
+    return "\n".join(lines)
+
+
+def _is_short_and_shows(line: str, name: FactName) -> bool:
+    return len(line) <= _LONG_CHARS and shows_spelling(line, name)
+
+
+def _pieces_without(line: str, name: FactName) -> Iterator[str]:
+    if len(line) <= _LONG_CHARS or not shows_spelling(line, name):
+        yield line
+        return
+    for piece in _PIECE.findall(line):
+        if not shows_spelling(piece, name):
+            yield piece
 
 
 # --- what a view holds ----------------------------------------------------------------------------------------------
@@ -241,8 +260,9 @@ def names_it(answer: str, question: ClozeQuestion) -> bool:
     name, own = question.name, set(names_in(question.line.replace(BLANK, " ")))
     has_named = False
     for piece in answer.split():
+        plain = piece.strip("`'\"*,;:.()").replace("\\", "/").rstrip("/")
         found = set(names_in(piece.strip("`'\"")))
-        if name in found or any(one.key.endswith(f"/{name.key}") for one in found):
+        if name in found or f"/{plain}".endswith(f"/{name.key}"):
             has_named = True
         elif any(one not in own and not name.key.endswith(f"/{one.key}") for one in found):
             return False

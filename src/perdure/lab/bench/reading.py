@@ -362,7 +362,8 @@ async def _read_place(
             raise paid.capped
         view = written.text
         if view is None:
-            into.fell_back[written.reason.split(":")[0]] += 1
+            code, _, why = written.reason.partition(":")
+            into.fell_back[written.reason if code == "model_failed" and why else code] += 1
     if view is None:
         return
     into.tokens.append(base_tokens(view))
