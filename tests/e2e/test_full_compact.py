@@ -311,6 +311,28 @@ def test_a_smaller_model_gets_what_it_can_read() -> None:
 # --- the order, and models that are no use --------------------------------------------------------------------------
 
 
+def test_what_is_dropped_counts_as_the_whole_does() -> None:
+    """CMP-4, LIB-3: where no size was ever reported, such as behind an import, no more is dropped than has to be, and a
+    server that reads all of what is left isn't taken for one that cut it."""
+
+    async def body() -> None:
+        desk = await Desk.open(keep_min_tokens=1_000)
+        for n in range(30):
+            call = {"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {"path": f"src/f{n}.py"}}
+            back = {"type": "tool_result", "tool_use_id": f"c{n}", "content": "plain words follow here\n" * 80}
+            said = Message.of("assistant", [text_block(f"Step {n}."), call], response_id=f"r{n}")
+            await desk.session.append(Message.of("user", f"Please read file {n}."), said, Message.of("user", [back]))
+            await desk.session.append(Message.of("assistant", f"Read {n}.", response_id=f"s{n}"))
+        small = ScriptedModel([SUMMARY], protocol="openai", id="small", window_tokens=8_000)
+        serve(desk.session, summarizer=(small,))
+        outcome = await compact(desk.session, trigger="manual")
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
+        assert not desk.events(CompactionAttemptFailed)
+        assert 3_500 < len(small.requests[-1].body) / 4 < 8_000, "most of the window is used"
+
+    anyio.run(body)
+
+
 @pytest.mark.parametrize(("window", "wanted", "most"), [(8_000, None, 2_000), (8_000, 500, 500), (None, None, 20_000)])
 def test_a_smaller_model_is_asked_for_what_fits_behind_the_prompt(
     window: int | None, wanted: int | None, most: int

@@ -278,7 +278,7 @@ def summary_ask(
     own = is_own(view, about)
     groups = flatten(view)
     starts = round_starts(groups)
-    sizes = _round_sizes(view, groups, starts)
+    sizes = _round_sizes(view, facts, groups, starts)
     dropped = min(dropped, len(starts) - 1)
     loses_thinking = own and dropped > 0 and facts.model.thinking_is_bound
     if not own:
@@ -329,14 +329,19 @@ def _room_for_answer(facts: Facts, about: ModelInfo) -> int:
     return min(facts.settings.reserve_cap_tokens, window // 4)
 
 
-def _round_sizes(view: ContextView, groups: Sequence[MessageGroup], starts: Sequence[int]) -> list[int]:
-    """The tokens of each round, as the provider counts them."""
-    ratio = view.state.calibration.ratio
+def _round_sizes(view: ContextView, facts: Facts, groups: Sequence[MessageGroup], starts: Sequence[int]) -> list[int]:
+    """The tokens of each round, by the same rule as those of the view: else what is dropped frees less than it does."""
+    ratio, settings = view.state.calibration.ratio, facts.settings
     edges = [*(groups[start].first if start else 0 for start in starts), len(view.items)]
     sizes = []
     for first, end in pairwise(edges):
-        shown = (item for item in view.items[first:end] if not item.is_hidden and item.message.agent_id is None)
-        sizes.append(ceil(sum(item.size.live for item in shown) * ratio))
+        items = view.items[first:end]
+        shown = [item.size for item in items if not item.is_hidden and item.message.agent_id is None]
+        if view.anchor is None:
+            blind = sum(size.blind for size in shown)
+            sizes.append(blind * settings.margin_numerator // settings.margin_denominator)
+        else:
+            sizes.append(ceil(sum(size.live for size in shown) * ratio))
     return sizes
 
 
