@@ -36,11 +36,12 @@ _OFFERED = re.compile(
     re.IGNORECASE,
 )
 _POINTING = re.compile(
-    r"(?:and |but |so )?(?:this|that|it|they|these|those|he|she|both|which)(?:['’]\w+)?\b", re.IGNORECASE
+    r"(?:confirmed[\s,—–-]+)?(?:and |but |so )?(?:this|that|it|they|these|those|he|she|both|which)(?:['’]\w+)?\b",
+    re.IGNORECASE,
 )
 _ASKING = re.compile(
     r"\bif you(?:['’]d)? (?:want|like|prefer)|\b(?:want|would you like|do you want) me to\b|\bshould (?:I|we)\b|"
-    r"\blet me know\b|\bsay (?:the word|go)\b|\bwould you\b",
+    r"\blet me know\b|\btell me if\b|\byou['’]d rather\b|\bsay (?:the word|go)\b|\bwould you\b",
     re.IGNORECASE,
 )
 _GUESS = re.compile(
@@ -184,7 +185,8 @@ def announced_in(text: str) -> str:
 
 
 _LEFT = re.compile(
-    r"\bnext (?:up|step|steps|in the plan|is|on the list)\b|\bfollow-?ups?\b|\bremaining\b|\bwhat(?:['’]s| is) left\b|"
+    r"\bnext (?:up|step|steps|in the plan|is|on the list)\b|\bfollow-?ups?\b|"
+    r"\bremaining (?:work|steps?|tasks?|items?)\b|\bwhat(?:['’]s| is) left\b|"
     r"\bstill (?:to do|open|missing|need(?:s|ed)?|left|pending)\b|\bnot (?:yet )?(?:done|started)\b|\bleft to do\b|"
     r"\bTODO\b|\bready for\b|\bwaiting (?:for|on)\b",
     re.IGNORECASE,
@@ -210,7 +212,7 @@ def next_in(text: str) -> str:
 _DEMAND = re.compile(
     r"(?:and |but |also |please |so )*(?:(?:do not|don['’]t|never|always|make sure|ensure|keep|only|avoid|no|stick to|"
     r"be careful|remember)\b|(?:you|we|it|this|that|they|everything|nothing)\b.{0,40}\b(?:must|never|mustn['’]t|should "
-    r"(?:not|never|only|always)|shouldn['’]t|has to|have to|needs? to (?:stay|be)|can['’]t|cannot)\b)|"
+    r"(?:not|never|only|always)|shouldn['’]t|has to|have to|needs? to (?:stay|be))\b)|"
     r".{0,60}\b(?:i (?:actually )?(?:prefer|want|don['’]t want|insist|expect))\b",
     re.IGNORECASE,
 )
