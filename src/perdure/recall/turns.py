@@ -37,6 +37,7 @@ AROUND_SHARE: Final = 0.15  # two turns away
 SPEAKER_WEIGHT: Final = 2.0
 DATE_WEIGHT: Final = 1.0
 SESSION_SHARE: Final = 0.25  # of the best turn's score, for turns of the best session
+OTHER_SPEAKER: Final = 0.9  # a turn of somebody else than a question names
 ONLY_ASKS: Final = 0.85  # a turn that only asks seldom answers
 
 ROLES: Final = frozenset({"user", "assistant", "system", "tool", "human", "ai"})  # nobody's name
@@ -55,7 +56,7 @@ _DAY = re.compile(
 )
 LOOKED_AT: Final = 10  # of the best, among which the newest of a value is looked for
 LEAST_OF_OLD: Final = 0.4  # of an older turn's score that what stands in its place has at least
-TOLD_ANEW: Final = 0.3  # of what an older turn gained, for the same words, by one that tells of a change
+TOLD_ANEW: Final = 0.4  # of what an older turn gained, for the same words, by one that tells of a change
 SAID_AGAIN: Final = 0.7  # … and by one that doesn't
 
 _VALUE = re.compile(r"\d[\d,.:]*")
@@ -218,6 +219,8 @@ class DialogueIndex:
             for session, gained in best.items():
                 sessions[session] += gained
         total = [x * f for x, f in zip(total, self._factors, strict=True)]
+        if named := {n for term in wanted if term.startswith(_SPEAKER) for n in self._marked.get(term, ())}:
+            total = [x if n in named else OTHER_SPEAKER * x for n, x in enumerate(total)]
         share = SESSION_SHARE * max(total, default=0.0) / (max(sessions, default=0.0) or 1.0)
         found = [x + share * sessions[n] if x else 0.0 for x, n in zip(total, self._session_of, strict=True)]
         if asks_for_now(query):
@@ -229,7 +232,7 @@ class DialogueIndex:
         top = sorted((n for n in range(len(scores)) if scores[n] > 0), key=lambda n: (-scores[n], n))[:LOOKED_AT]
         values = {n: set(_VALUE.findall(self.turns[n].text)) for n in top}
         fit = {n: scores[n] for n in top}
-        for new in sorted(top, reverse=True):
+        for new in sorted(top):
             share = TOLD_ANEW if _CHANGED.search(self.turns[new].text) else SAID_AGAIN
             for old in sorted(top, key=lambda n: -scores[n]):
                 if scores[old] <= scores[new]:
@@ -242,7 +245,7 @@ class DialogueIndex:
                     and fit[new] >= LEAST_OF_OLD * fit[old]
                     and _common(gained_by.values(), old, new) >= share
                 ):
-                    scores[new] = scores[old] * (1 + 1e-6)
+                    scores[new] = scores[old] * (1 + 1e-6 * fit[new] / fit[old])
                     break
 
     def weight(self, term: str) -> float:
