@@ -54,9 +54,9 @@ _DAY = re.compile(
     rf"\b(?P<first>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<after>(?:{_MONTH})[a-z]*)"
     rf"|\b(?P<before>(?:{_MONTH})[a-z]*)\.?\s+(?P<second>\d{{1,2}})\b"
 )
-LOOKED_AT: Final = 10  # of the best, among which the newest of a value is looked for
+LOOKED_AT: Final = 5  # of the best, among which the newest of a value is looked for
 LEAST_OF_OLD: Final = 0.4  # of an older turn's score that what stands in its place has at least
-TOLD_ANEW: Final = 0.4  # of what an older turn gained, for the same words, by one that tells of a change
+TOLD_ANEW: Final = 0.3  # of what an older turn gained, for the same words, by one that tells of a change
 SAID_AGAIN: Final = 0.7  # … and by one that doesn't
 
 _VALUE = re.compile(r"\d[\d,.:]*")
