@@ -323,12 +323,21 @@ def test_what_is_dropped_counts_as_the_whole_does() -> None:
             said = Message.of("assistant", [text_block(f"Step {n}."), call], response_id=f"r{n}")
             await desk.session.append(Message.of("user", f"Please read file {n}."), said, Message.of("user", [back]))
             await desk.session.append(Message.of("assistant", f"Read {n}.", response_id=f"s{n}"))
+        desk_before = list(desk.session.view.items)
         small = ScriptedModel([SUMMARY], protocol="openai", id="small", window_tokens=8_000)
         serve(desk.session, summarizer=(small,))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert not desk.events(CompactionAttemptFailed)
         assert 3_500 < len(small.requests[-1].body) / 4 < 8_000, "most of the window is used"
+        silent = ScriptedModel([SUMMARY], protocol="openai", id="silent", window_tokens=8_000)
+        silent._about = ModelInfo(id="silent", protocol="openai")  # it states no window, and refuses what doesn't fit
+        session = (await Desk.open(keep_min_tokens=1_000)).session
+        await session.append(*(item.message for item in desk_before))
+        serve(session, summarizer=(silent,))
+        outcome = await compact(session, trigger="manual")
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
+        assert len(silent.requests) <= 3, "what is stated of the gap is dropped at once, or nearly"
 
     anyio.run(body)
 

@@ -141,6 +141,7 @@ def _views_read(
     from perdure.lab.bench import reading
     from perdure.lab.bench.answers import KeptAnswers
     from perdure.wiring import command_session
+    from perdure.wiring.factory import discover_window
 
     if name.strip() == OFFLINE:
         raise BadSetting("--model offline: views are read by a model; write provider:model")
@@ -168,6 +169,7 @@ def _views_read(
     async def body() -> ReadingReport:
         model = connect(name, os.environ, known=config.models)
         try:
+            await discover_window(model)
             async with command_session(config.home, settings=settings, known=config.models, tell=note) as payer:
                 return await reading.read_views(plan, model, payer, answers, on_progress=progress)
         finally:

@@ -257,12 +257,16 @@ _DROP_PERCENT = 20  # CMP-4: when no gap is stated
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A request for a summary, how many tokens it is taken for, and how many API rounds there are and were dropped."""
+    """A request for a summary, how many tokens it is taken for, and how many API rounds there are and were dropped.
+
+    `margin`: what it is taken for beside what its rounds are; more than 1 where no size was ever reported.
+    """
 
     request: ModelRequest
     tokens: int
-    rounds: tuple[int, ...]  # the tokens of each round, the oldest first
+    rounds: tuple[int, ...]  # the tokens of each round, the oldest first, as its provider would count them
     dropped: int
+    margin: float = 1.0
 
 
 def is_own(view: ContextView, about: ModelInfo) -> bool:
@@ -278,7 +282,8 @@ def summary_ask(
     own = is_own(view, about)
     groups = flatten(view)
     starts = round_starts(groups)
-    sizes = _round_sizes(view, facts, groups, starts)
+    sizes = _round_sizes(view, groups, starts)
+    margin = _margin_of(view, facts)
     dropped = min(dropped, len(starts) - 1)
     loses_thinking = own and dropped > 0 and facts.model.thinking_is_bound
     if not own:
@@ -291,8 +296,8 @@ def summary_ask(
     groups = with_words(groups, instruction)
     model = None if own else about.id
     request = to_request(view, facts, protocol=about.protocol, stream=True, model=model, groups=groups)
-    tokens = facts.size(view) - sum(sizes[:dropped]) + base_tokens(instruction)
-    return SummaryRequest(request, tokens, tuple(sizes), dropped)
+    tokens = max(0, facts.size(view) - round(sum(sizes[:dropped]) * margin)) + base_tokens(instruction)
+    return SummaryRequest(request, tokens, tuple(sizes), dropped, margin)
 
 
 def round_starts(groups: Sequence[MessageGroup]) -> list[int]:
@@ -318,9 +323,9 @@ def rounds_to_drop(sizes: Sequence[int], dropped: int, gap_tokens: int | None) -
 
 
 def overflow_tokens(facts: Facts, about: ModelInfo, ask: SummaryRequest) -> int:
-    """By how much a request is larger than what another model states of itself; 0 when it fits."""
+    """By how much a request is larger than what another model states of itself, in tokens of rounds; 0 when it fits."""
     window = about.window_tokens or model_spec(about.id).window_tokens
-    return max(0, ask.tokens + _room_for_answer(facts, about) - window)
+    return max(0, ceil((ask.tokens + _room_for_answer(facts, about) - window) / ask.margin))
 
 
 def _room_for_answer(facts: Facts, about: ModelInfo) -> int:
@@ -329,20 +334,24 @@ def _room_for_answer(facts: Facts, about: ModelInfo) -> int:
     return min(facts.settings.reserve_cap_tokens, window // 4)
 
 
-def _round_sizes(view: ContextView, facts: Facts, groups: Sequence[MessageGroup], starts: Sequence[int]) -> list[int]:
-    """The tokens of each round, by the same rule as those of the view: else what is dropped frees less than it does."""
-    ratio, settings = view.state.calibration.ratio, facts.settings
+def _round_sizes(view: ContextView, groups: Sequence[MessageGroup], starts: Sequence[int]) -> list[int]:
+    """The tokens of each round, as the provider counts them."""
+    ratio = view.state.calibration.ratio
     edges = [*(groups[start].first if start else 0 for start in starts), len(view.items)]
     sizes = []
     for first, end in pairwise(edges):
-        items = view.items[first:end]
-        shown = [item.size for item in items if not item.is_hidden and item.message.agent_id is None]
-        if view.anchor is None:
-            blind = sum(size.blind for size in shown)
-            sizes.append(blind * settings.margin_numerator // settings.margin_denominator)
-        else:
-            sizes.append(ceil(sum(size.live for size in shown) * ratio))
+        shown = (item for item in view.items[first:end] if not item.is_hidden and item.message.agent_id is None)
+        sizes.append(ceil(sum(item.size.live for item in shown) * ratio))
     return sizes
+
+
+def _margin_of(view: ContextView, facts: Facts) -> float:
+    """How much larger a view is taken for than its rounds are: no size was reported, so it counts by another rule."""
+    if view.anchor is not None or not view.size.live:
+        return 1.0
+    settings = facts.settings
+    blind = view.size.blind * settings.margin_numerator / settings.margin_denominator
+    return max(0.1, blind / (view.size.live * view.state.calibration.ratio))
 
 
 def facts_of(facts: Facts, about: ModelInfo) -> Facts:

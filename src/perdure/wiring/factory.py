@@ -179,7 +179,7 @@ async def _connected(settings: Settings, known: tuple[ModelSpec, ...]) -> JobMod
         models = replace(models, main=(DemonstrationModel(),))
     async with anyio.create_task_group() as tasks:
         for model in dict.fromkeys(models.main):
-            tasks.start_soon(_discover, model)
+            tasks.start_soon(discover_window, model)
     return models
 
 
@@ -190,7 +190,8 @@ async def _by_url(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([(await models_at(name))[0] if name.startswith(_URLS) else name for name in names])
 
 
-async def _discover(model: Model) -> None:
+async def discover_window(model: Model) -> None:
+    """Ask a model's server for its window, where neither the model nor the table knows it."""
     discover: Callable[[], Awaitable[object]] | None = getattr(model, "discover", None)
     is_known = model.about.protocol == "anthropic" and model_spec(model.about.id).prefix
     if discover is None or model.about.window_tokens is not None or is_known:
