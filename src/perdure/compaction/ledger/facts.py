@@ -137,6 +137,8 @@ def _is_name(word: str) -> bool:
 
 def kind_of(key: str) -> str:
     """What kind of fact a key is: url, path, file, flag, value or name."""
+    if key.isdigit():  # as most facts of long outputs are
+        return "value"
     if key.startswith("http"):
         return "url"
     if "/" in key:

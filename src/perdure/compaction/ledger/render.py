@@ -438,7 +438,7 @@ def name_list(memory: LedgerMemory, covered: Set[str], room: int) -> NameList:
             continue
         units += cost
         chosen.append(shown)
-        seen.update(facts_in(shown))
+        seen.update((shown,) if shown.isidentifier() or shown.isdigit() else facts_in(shown))
     return NameList(tuple(chosen), units, len(ranked) - sum(map(seen.__contains__, ranked)))
 
 
@@ -451,6 +451,8 @@ def names_together(names: Sequence[str], pieces: Sequence[EvidenceText]) -> str:
     ends = {piece.source: piece.order for piece in pieces}
     found: dict[int, list[str]] = {}
     for piece in reversed(pieces):
+        if not wanted:
+            break
         if not wanted.isdisjoint(piece.keys):
             here = [key for key in reversed(piece.keys) if key in wanted]
             wanted.difference_update(here)
