@@ -451,8 +451,8 @@ def public(
     """Measure retrieval on public benchmarks.
 
     LoCoMo and BEAM, in folders that you fetched: whether the messages that their authors name as evidence are found,
-    by several rankers. PrecisionMemBench by its own runner, with Node.js. Nothing is fetched and no model is asked;
-    docs/benchmarks.md says where the sets are.
+    by several rankers; with `--ranker search` by `perdure search` itself, which takes longer. PrecisionMemBench by its
+    own runner, with Node.js. Nothing is fetched and no model is asked; docs/benchmarks.md says where the sets are.
     """
     from perdure.lab.bench.public import found_folders, measured_set, public_sets
 

@@ -387,9 +387,11 @@ def _checked(items: Sequence[CorpusItem], questions: Sequence[CorpusQuestion], p
 def measured_set(
     one: PublicSet, names: Sequence[str] = (), on_ranker: Callable[[str], object] = str
 ) -> list[PublicRow]:
-    """Every ranker (or those named) over all questions of a set."""
+    """Every ranker, or those named, over all questions of a set; `search` writes journals first: only if named."""
     rows = []
     for name in named_rankers(one.corpus.kind, names):
+        if name == "search" and not names:
+            continue
         on_ranker(f"{one.name}: {name}")
         answers, build = answers_of(name, one.corpus)
         rows.append(
