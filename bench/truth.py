@@ -43,6 +43,9 @@ KINDS = (
     "refused",
     "paths",
     "said",
+    "checks",
+    "versions",
+    "next",
 )
 WRITERS = {"Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch", "str_replace_editor", "write_file", "edit"}
 PROGRAM = re.compile(
@@ -305,6 +308,14 @@ class Checker:
                 self.verdict.say("background", item, self.background(item))
             elif heading.startswith("Where the work stands") and re.match(r"(?:the assistant|before that)\b", item):
                 self.verdict.say("said", item, self.spoken(item))
+            elif heading.startswith("Where the work stands") and item.startswith("not checked since: "):
+                self.verdict.say("checks", item, self.unchecked(item))
+            elif heading.startswith("Where the work stands") and item.startswith(
+                ("committed: ", "branch, when ", "pull")
+            ):
+                self.verdict.say("versions", item, self.versions(item))
+            elif heading.startswith("What is next"):
+                self.verdict.say("next", item, self.next(item))
             elif heading.startswith("Where the work stands") and item.startswith(("tests: ", "done ")):
                 what = re.sub(r"\A(?:tests|done last|done before): ", "", item)
                 is_run = item.startswith("tests: ") or what.startswith("ran ")
@@ -332,6 +343,56 @@ class Checker:
         words = re.sub(r"\A\(to “.*?”\) ", "", words, flags=re.DOTALL).removesuffix(" … (more below)")
         return "" if holds(lean(words), [lean(text) for text in self.log.words]) else "no user wrote it"
 
+    def unchecked(self, item: str) -> str:
+        """The files named were written after the last run of the check that is named, and that worked."""
+        paths, _, command = item.removeprefix("not checked since: ").partition("; passed before: ")
+        passed = [call.back for call in self.runs(command) if call.has_worked]
+        if not passed:
+            return "no such run passed"
+        for path in re.sub(r" and \d+ more\Z", "", paths).split(", "):
+            name = path.rpartition("/")[2]
+            later = [call for call in self.log.every() if call.back > max(passed)]
+            if not any(name in json.dumps(call.given, ensure_ascii=False) and call.has_worked for call in later):
+                return f"nothing wrote {name} after it"
+        return ""
+
+    def versions(self, item: str) -> str:
+        """Commits, branches and pull requests stand in what git printed, and pushes came after what they pushed."""
+        results = [(call.back, call) for call in self.log.every() if "git" in call.command or "gh " in call.command]
+        if not item.startswith("committed: "):
+            named = re.findall(r"(?:told: |opened: |, )([^\s;,]+)", item.removeprefix("branch, "))
+            return "" if all(any(one in call.result for _, call in results) for one in named) else "git didn't say so"
+        pushes = [
+            at
+            for at, call in results
+            if re.search(r"(?:\A|[&;|\n])\s*git(?: -C \S+)? push\b", call.command) and call.has_worked
+        ]
+        for told in re.findall(
+            r"(?:: |; )([0-9a-f]{7,40}) (.*?)( \(pushed\)| \(nothing pushed since\))?(?=; |\Z)", item
+        ):
+            subject = flat(told[1].split(CUT)[0])
+            made = [at for at, call in results if told[0] in call.result and subject in flat(call.result)]
+            if not made:
+                return f"git didn't make {told[0]}"
+            later = [at for at in pushes if at >= min(made)]
+            if ("nothing" in told[2] and later) or (told[2] == " (pushed)" and not later):
+                return f"{told[0]} was pushed" if later else f"{told[0]} was not pushed"
+        return ""
+
+    def next(self, item: str) -> str:
+        """What was announced is open only if the assistant did nothing after it."""
+        talk = [one for one in self.log.talk if one[2].strip()]
+        last = talk[-1] if talk else (0, "", "")
+        if item.startswith("the user's last message: nothing"):
+            return "" if last[1] != "assistant" else "something was said since"
+        called = max((call.line for call in self.log.every()), default=0)
+        if item.startswith("the user's last message is being worked on"):
+            return "" if called >= last[0] or last[1] == "user" else "it was answered"
+        if called > last[0]:
+            return "something was done after it"
+        words = lean(item.partition(": ")[2]).split(CUT)[0].split("; ")[0]
+        return "" if last[1] == "assistant" and words in lean(last[2]) else "it isn't the last answer"
+
     def insisted(self, item: str) -> str:
         text = lean(re.sub(r"\A\d\d:\d\d ", "", item))
         return "" if any(text in lean(words) for words in self.log.words) else "no user wrote it"
@@ -345,6 +406,10 @@ class Checker:
     def decision(self, item: str) -> str:
         """Rules of what is no decision or finding, and whether it stands as one though it was turned down."""
         text = re.sub(r"\A\d\d:\d\d ", "", item)
+        if doubted := re.search(r" \(the user then: “(.*)”\)\Z", text, re.DOTALL):
+            if not holds(doubted[1], self.words):
+                return "the user didn't say that to it"
+            text = text[: doubted.start()]
         if text.startswith("the user approved the plan “"):
             return "" if any("approved your plan" in result for result in self.results) else "nobody approved it"
         if chosen := re.match(r"the user, asked “(.*)”: (.*)\Z", text, re.DOTALL):
@@ -542,15 +607,25 @@ class Checker:
     def error(self, item: str) -> str:
         text = re.sub(r" · \S+\Z", "", item)
         over = ", resolved: the command passed later" in text
-        text = re.sub(r"(?: \(\d+×\))?(?:, resolved: the command passed later)?\Z", "", text)
+        cured = re.search(r", after changes to ([^:]*)\Z", text)
+        text = re.sub(r"(?: \(\d+×\))?(?:, resolved: the command passed later(?:, after changes to .*)?)?\Z", "", text)
         parts = [flat(part) for part in text.split(CUT)]
         seen = [call for call in self.log.every() if all(part in flat(call.result) for part in parts)]
         if not seen:
             return "nothing printed it"
         if over:
             last = seen[-1]
+            if cured and not all(
+                any(one in json.dumps(call.given) for call in self.log.every() if call.back > last.back)
+                for one in cured[1].split(", ")
+            ):
+                return "nothing changed those files since"
             later = [
-                c for c in self.commands.get(flat(last.command[:2_000]), []) if c.back > last.back and c.has_worked
+                c
+                for command, calls in self.commands.items()
+                if flat(last.command[:2_000]) in (command, *command.split(" && "))
+                for c in calls
+                if c.back > last.back and c.has_worked
             ]
             return "" if later else "the command didn't pass later"
         return ""

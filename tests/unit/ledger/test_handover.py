@@ -14,6 +14,7 @@ from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.handover import BELOW, HAND_OVER, SHARE
 from perdure.compaction.ledger.memory import pack_ledger
 from perdure.compaction.ledger.render import RecordSurroundings, name_list, render, word_pairs
+from perdure.compaction.ledger.repository import checks
 from perdure.compaction.ledger.statements import announced_in, decisions_in, proposal_in, refuses, told_in
 from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
 
@@ -248,3 +249,113 @@ def test_the_hand_over_is_at_most_a_quarter(steps: list[str], budget: int) -> No
     assert utf16_units(text[start:end]) <= budget * UNITS_PER_TOKEN / SHARE + 1
     above = {line for line in text[start:end].splitlines() if line.startswith("- ") and len(line) > 30}
     assert not above & set(text[end:].splitlines())
+
+
+STANDS, NEXT, FAILED = "Where the work stands", "What is next", "What failed, and how it ended"
+
+
+def line_of(talk: Talk, heading: str, start: str) -> str:
+    return next((line for line in section(record(talk), heading) if line.startswith(f"- {start}")), "")
+
+
+def edit(talk: Talk, path: str) -> Talk:
+    return talk.ran("Edit", {"file_path": path, "old_string": "a", "new_string": "b"})
+
+
+def test_what_is_next_holds_nothing_that_was_done() -> None:
+    """CMP-16: only what the very last answer announces with no call behind it."""
+    talk = Talk().user("Mend the parser").says("Let me look at the parser.").ran("Grep", {"pattern": "parse"}, "a.py")
+    at_work = ["- the user's last message is being worked on: the assistant hasn't ended its answer"]
+    assert section(record(talk), NEXT) == at_work
+    talk.says("Next up is the lexer.").ran("Read", {"file_path": "/w/lexer.py"}, "x")
+    assert section(record(talk), NEXT) == at_work
+    assert section(record(talk.says("Both are mended. Shall I push it?")), NEXT) == [
+        "- the assistant asked, 22:20: Shall I push it?"
+    ]
+    assert section(record(talk.user("yes").says("Now I'll push it.")), NEXT) == [
+        "- announced last, 22:22: Now I'll push it."
+    ]
+    assert section(record(talk.user("go on then").says("It is pushed.")), NEXT) == []
+
+
+def test_what_the_user_questions_stands_with_their_words() -> None:
+    """CMP-16: a finding from before a message that questions it isn't simply so."""
+    talk = Talk().user("Restore the logs").says("The test fails because logs that exist must stay as they are.")
+    talk.says("Shall I go on?").user("But why do you think that logs shouldn't be overwritten?")
+    for number in range(8):
+        talk.says(f"Step {number} is done.")  # the latest words are quoted whole
+    text = record(talk)
+    assert section(text, DECIDED) == [
+        "- 22:14 The test fails because logs that exist must stay as they are. (the user then: “But why do you think "
+        "that logs shouldn't be overwritten?”)",
+    ]
+
+
+def test_commits_and_what_was_not_pushed() -> None:
+    """CMP-16: from what git printed; a push that printed nothing says nothing of what it pushed."""
+    talk = Talk().user("Commit it").bash("git checkout -b fix/parser", "Switched to a new branch 'fix/parser'")
+    talk.bash("git add -A && git commit -m 'Mend it; then git push'", "[fix/parser c2b0273] Mend it\n 1 file changed")
+    assert line_of(talk, STANDS, "committed") == "- committed: c2b0273 Mend it (nothing pushed since)"
+    talk.bash("git push", "To github.com:a/b.git\n   36ff9a9..c2b0273  fix/parser -> fix/parser")
+    talk.bash("git commit -qm 'Say so' && git log --oneline -2", "3696270 Say so\nc2b0273 Mend it")
+    talk.bash("gh pr create --title x --body 'runs pytest'", "https://github.com/a/b/pull/7\nWarning: 1 uncommitted")
+    edit(talk, "/w/late.py")
+    assert line_of(talk, STANDS, "committed") == (
+        "- committed: 3696270 Say so (nothing pushed since); c2b0273 Mend it (pushed)"
+    )
+    assert line_of(talk, STANDS, "changed since") == "- changed since the last commit: /w/late.py"
+    assert line_of(talk, STANDS, "branch") == (
+        "- branch, when last told: fix/parser; pull requests opened: https://github.com/a/b/pull/7"
+    )
+    assert line_of(talk, STANDS, "tests") == ""
+    assert pack_ledger(talk.memory).memory().repository == talk.memory.repository
+    talk.bash("git push 2>&1 | tail -1", "done").bash("git checkout main -q", "")
+    assert line_of(talk, STANDS, "committed") == "- committed: 3696270 Say so; c2b0273 Mend it (pushed)"
+    assert not line_of(talk, STANDS, "branch").startswith("- branch")
+
+
+def test_conflicts_of_a_merge_that_are_left() -> None:
+    talk = Talk().user("Merge it")
+    conflicts = "\n".join(f"CONFLICT (content): Merge conflict in src/{one}.go" for one in "abc")
+    edit(talk.bash("git merge origin/x", f"Exit code 1\nAuto-merging\n{conflicts}", is_error=True), "/w/src/b.go")
+    told = "- conflicts of a merge, no commit since: src/a.go, src/c.go, without those that were changed since (1)"
+    assert line_of(talk, STANDS, "conflicts") == told
+    talk.bash("git add -A && git commit --no-edit", "[main 0eedba2] Merge x")
+    assert line_of(talk, STANDS, "conflicts") == ""
+
+
+def test_what_was_changed_after_the_last_check_that_passed() -> None:
+    """CMP-16: a check is a program, not a line that mentions tests."""
+    talk = edit(Talk().user("Mend it"), "/w/a.py").bash("uv run pytest -q", "3 passed")
+    assert line_of(talk, STANDS, "not checked") == ""
+    edit(talk, "/w/b.py").bash("git commit -m 'pytest and ruff check'", "ok").bash("cat tests.txt", "3 passed")
+    talk.bash("pytest -q", "FAILED tests/test_b.py::test_it - boom\n1 failed", is_error=True)
+    assert line_of(talk, STANDS, "not checked") == "- not checked since: /w/b.py; passed before: uv run pytest -q"
+    assert pack_ledger(talk.memory).memory().checked == talk.memory.checked
+
+
+@pytest.mark.parametrize(
+    ("command", "is_check"),
+    [
+        ("cd /w && mise run test:ci 2>&1 | tail -40", True),
+        ("PYTHONPATH=src python3 -m pytest -k x", True),
+        ("npx tsc --noEmit", True),
+        ("make lint", True),
+        ('gh pr create --body "pytest passes; make test too"', False),
+        ('git commit -m "$(cat <<\'EOF\'\ngo test ./...\n"x"\nEOF\n)"', False),
+        ("grep -rn pytest .", False),
+        ("# go test\nls", False),
+    ],
+)
+def test_a_check_is_a_program(command: str, is_check: bool) -> None:
+    assert checks(command) is is_check
+
+
+def test_an_error_is_over_when_a_longer_command_passed() -> None:
+    """CMP-15: `a && b` passes only if `a` did; with what was changed between."""
+    talk = Talk().user("Lint it").bash("make lint 2>&1", "a.go:3:4: error: nil (nilerr)", is_error=True)
+    assert "resolved" not in section(record(talk), FAILED)[0]
+    edit(talk, "/w/a.go").bash("make lint 2>&1 ; make test", "ok")
+    assert "resolved" not in section(record(talk), FAILED)[0]
+    talk.bash("make lint 2>&1 && make test", "ok")
+    assert "resolved: the command passed later, after changes to a.go" in section(record(talk), FAILED)[0]

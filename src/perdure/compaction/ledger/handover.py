@@ -14,8 +14,9 @@ from typing import NamedTuple
 from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
 from perdure.compaction.ledger.reader import runner_of
+from perdure.compaction.ledger.repository import MAYBE, checks
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
-from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, told_in, unlabelled
+from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, question_in, told_in, unlabelled
 from perdure.context.reminders import indented, inline, name
 from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
 from perdure.transcript.tool_calls.background import has_ended
@@ -35,6 +36,7 @@ _BELOW = " … (more below)"
 _BEGINNING = 700  # units of a request that stands whole below
 _FILES, _COMMANDS, _RUNS, _BEFORE = 5, 2, 3, 5
 _COMMAND_UNITS, _RESULT_UNITS = 110, 70
+_COMMITS = 4
 
 
 class HandOverPart(NamedTuple):
@@ -184,6 +186,7 @@ class HandOver:
         told = "".join(line.text for line in lines)
         runs = [run for run in self._runs() if run not in told]
         lines += [SheetLine(f"- tests: {run}", 2 + index) for index, run in enumerate(runs)]
+        lines += self._versions()
         done = self._done_since()
         return [*lines, SheetLine(f"- {done}", 1)] if done else lines
 
@@ -234,7 +237,7 @@ class HandOver:
         runs = [
             (known.last, command, known)
             for command, known in self.memory.commands.items()
-            if runner_of(command.partition("<<")[0])
+            if checks(command) and runner_of(command.partition("<<")[0])
         ]
         last = {
             runner_of(command.partition("<<")[0]): (command, known)
@@ -243,22 +246,60 @@ class HandOver:
         newest = [(command, known) for command, known in reversed(last.values())][:_COMMANDS]
         return [f"{clip(inline(command), _COMMAND_UNITS)} → {ended(known)}" for command, known in newest]
 
+    def _versions(self) -> list[SheetLine]:
+        """What was changed after the last check that passed, a merge with conflicts, commits and what is pushed."""
+        memory, repository = self.memory, self.memory.repository
+        lines = []
+        if memory.checked >= 0 and (paths := self._changed(memory.checked)):
+            lines.append(SheetLine(f"- not checked since: {paths}; passed before: {_short(memory.check)}", 0.3))
+        if repository.conflicts:
+            changed = [path for path, file in self.files.items() if file.edited > repository.since]
+            left = [one for one in repository.conflicts if not any(_is_same(one, path) for path in changed)]
+            others = f", without those that were changed since ({len(repository.conflicts) - len(left)})"
+            if left:
+                what = f"- conflicts of a merge, no commit since: {', '.join(map(name, left))}"
+                lines.append(SheetLine(what + others * (len(left) < len(repository.conflicts)), 0.2))
+        if repository.commits:
+            newest = list(reversed(repository.commits))[:_COMMITS]
+            told = "; ".join(f"{one.sha} {clip(inline(one.subject), 90)}{_pushed(one.pushed)}" for one in newest)
+            lines.append(SheetLine(f"- committed: {told}", 0.4, short=f"- committed: {told.partition('; ')[0]}"))
+            if paths := self._changed(repository.commits[-1].last):
+                lines.append(SheetLine(f"- changed since the last commit: {paths}", 0.6))
+        where = [f"branch, when last told: {name(repository.branch)}"] if repository.branch else []
+        where += [f"pull requests opened: {', '.join(map(name, reversed(repository.pulls)))}"] * bool(repository.pulls)
+        return [*lines, SheetLine(f"- {'; '.join(where)}", 0.5)] if where else lines
+
+    def _changed(self, position: int) -> str:
+        """The files that were changed after a position, by name."""
+        changed = sorted(
+            ((file.edited, path) for path, file in self.files.items() if file.edited > position and not file.fate),
+            key=lambda pair: -pair[0],
+        )
+        more = len(changed) - _FILES
+        return ", ".join(name(path) for _, path in changed[:_FILES]) + (f" and {more} more" if more > 0 else "")
+
     def _next(self, _room: int) -> list[SheetLine]:
         """That the user waits for an answer, or what the assistant announced and nothing was done after."""
         memory = self.memory
         start = memory.words[-1].last if memory.words else -1
         if memory.words and memory.words[-1].id not in self.known and not self._is_answered(start):
             return [SheetLine("- the user's last message: nothing was said or done since", 0)]
-        if not memory.said or memory.said[-1].id in self.known:
+        last = memory.said[-1] if memory.said else None
+        if last is None or last.id in self.known:
             return []
-        last = memory.said[-1]
-        announced = "" if self._deeds(last.last - 1) else announced_in(last.text)
-        if announced:
+        if memory.called >= last.last:  # what was announced was begun, and how far it came stands above
+            is_asked = bool(memory.words) and last.last > start
+            at_work = "- the user's last message is being worked on: the assistant hasn't ended its answer"
+            return [SheetLine(at_work, 0, last.id)] if is_asked else []
+        if last.last < start:
+            return []
+        if announced := announced_in(last.text):
             return [SheetLine(f"- announced last{_comma(last.at)}: {clip(inline(announced), 240)}", 0, last.id)]
-        left = next((one for one in reversed(memory.said) if one.id not in self.known and next_in(one.text)), None)
-        if left is None or left.last < start:
-            return []
-        return [SheetLine(f"- the assistant{_comma(left.at)}: {clip(inline(next_in(left.text)), 360)}", 0, left.id)]
+        if asked := question_in(last.text):
+            return [SheetLine(f"- the assistant asked{_comma(last.at)}: {clip(inline(asked), 240)}", 0, last.id)]
+        if left := next_in(last.text):
+            return [SheetLine(f"- the assistant{_comma(last.at)}: {clip(inline(left), 360)}", 0, last.id)]
+        return []
 
     def _is_answered(self, start: int) -> bool:
         memory = self.memory
@@ -278,7 +319,7 @@ class HandOver:
         end = self.memory.tokens
         known = [one for one in self.memory.decisions.values() if one.id not in self.known]
         return [
-            SheetLine(f"- {_clock(one.at)}{text}", end - one.last, one.id)
+            SheetLine(f"- {_clock(one.at)}{text}{_doubted(one.to)}", end - one.last, one.id)
             for one in reversed(known)
             if (text := inline(one.text)) not in self.told
         ]
@@ -308,11 +349,30 @@ def state_of(command: CommandHistory) -> str:
 def error_line(text: str, trouble: ErrorHistory, memory: LedgerMemory) -> SheetLine:
     """An error, and how it ended."""
     over = ", resolved: the command passed later" if trouble.is_over else ""
+    if trouble.cures:
+        over += f", after changes to {', '.join(name(path.rpartition('/')[2]) for path in trouble.cures)}"
     often = f" ({trouble.count}×)" if trouble.count > 1 else ""
     text = inline(text)
     shown = f"- {text}{often}{over} · {short_id(trouble.id)}"
     rank = (memory.tokens - trouble.last) * (2 if trouble.is_over else 1) / trouble.count
     return SheetLine(shown, rank, trouble.id, f"- {clip(text, 100)}{over}")
+
+
+def _doubted(words: str) -> str:
+    return f" (the user then: “{inline(words)}”)" if words else ""
+
+
+def _pushed(state: str) -> str:
+    return " (pushed)" if state not in ("", MAYBE) else "" if state else " (nothing pushed since)"
+
+
+def _short(command: str) -> str:
+    return clip(inline(command), _COMMAND_UNITS)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two paths are of one file, as far as their ends say."""
+    return one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
 
 
 def is_told(text: str, told: str) -> bool:

@@ -38,7 +38,8 @@ from perdure.compaction.ledger.reader import (
     UserChose,
     UserWords,
 )
-from perdure.compaction.ledger.statements import is_finding, proposal_in, refuses
+from perdure.compaction.ledger.repository import MAYBE, RepositoryNews
+from perdure.compaction.ledger.statements import is_finding, proposal_in, questions, refuses
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.transcript.tokens import utf16_units
 from perdure.transcript.tool_calls.background import BackgroundUpdate
@@ -47,8 +48,11 @@ from perdure.transcript.tool_calls.todos import TodoEntry, TodoUpdate
 _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
 _KEPT_REPORTS, _KEPT_REFUSALS = 2, 12
+_LONGEST_DOUBT = 200
 _LONGEST_ANSWER = 400  # of what a user said to what they turned down
 _LONGEST_COMMAND = 2_000
+_KEPT_COMMITS, _KEPT_PULLS, _KEPT_CONFLICTS = 12, 4, 30
+_KEPT_CURES = 3
 _STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
 _PLACE = attrgetter("voice", "source")
 _UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
@@ -120,6 +124,54 @@ class ErrorHistory(msgspec.Struct, array_like=True, gc=False):
     id: str
     command: str
     is_over: bool = False
+    cures: list[str] = []  # files that were changed between the failure and the run that passed
+
+
+class CommitMade(msgspec.Struct, array_like=True, gc=False):
+    """A commit; `pushed` is empty as long as nothing was pushed after it, and `MAYBE` when it may have been."""
+
+    sha: str
+    subject: str
+    branch: str
+    last: int
+    pushed: str = ""
+
+
+class RepositoryState(msgspec.Struct):
+    """What is known of version control: commits, the oldest first, and the files of a merge that has conflicts."""
+
+    commits: list[CommitMade] = []
+    branch: str = ""
+    pulls: list[str] = []
+    conflicts: list[str] = []
+    since: int = 0  # since when there are conflicts
+
+    def learn(self, news: RepositoryNews, here: int) -> None:
+        """Take in what a command did."""
+        if news.pushed and news.is_pushed_first:
+            self._pushed(news.pushed)
+        if news.is_amended:
+            del self.commits[-1:]
+        known = {commit.sha for commit in self.commits}
+        new = [CommitMade(sha, subject, on, here) for sha, subject, on in news.commits if sha not in known]
+        self.commits = [*self.commits, *new][-_KEPT_COMMITS:]
+        if new or news.is_settled:
+            self.conflicts = []
+        if news.conflicts:
+            self.conflicts, self.since = list(news.conflicts)[:_KEPT_CONFLICTS], here
+        if news.pushed and not news.is_pushed_first:
+            self._pushed(news.pushed)
+        if news.branch is not None:
+            self.branch = "" if news.branch == MAYBE else news.branch
+        if news.pull:
+            self.pulls = [*(pull for pull in self.pulls if pull != news.pull), news.pull][-_KEPT_PULLS:]
+
+    def _pushed(self, branch: str) -> None:
+        for commit in self.commits:
+            if branch != MAYBE and (commit.branch == branch or not commit.branch):
+                commit.pushed = branch
+            elif not commit.pushed:
+                commit.pushed = MAYBE
 
 
 class FailedTest(msgspec.Struct, array_like=True, gc=False):
@@ -160,13 +212,19 @@ class LedgerMemory(msgspec.Struct, dict=True):
     facts: dict[str, LedgerFact] = {}
     pieces: list[EvidenceText] = []
     titles: dict[str, str] = {}
+    repository: RepositoryState = msgspec.field(default_factory=RepositoryState)
+    called: int = -1  # where the last call stood
+    checked: int = -1  # where the last check passed: tests, a linter or a build
+    check: str = ""
 
     def absorb(self, extracts: Iterable[LedgerExtract]) -> LedgerMemory:
         """Take in what some messages say, in order; returns itself."""
         self.__dict__.clear()  # what was weighed before
         for extract in extracts:
             self._pieces(extract.pieces)
-            self.titles.update(extract.titles)
+            if extract.titles:
+                self.titles.update(extract.titles)
+                self.called = self.tokens
             for event in extract.events:
                 self._event(event, extract.at)
             self.tokens += extract.tokens
@@ -222,6 +280,8 @@ class LedgerMemory(msgspec.Struct, dict=True):
             self._planned(event.update, at)
         elif isinstance(event, FilesRemoved):
             self._gone(event)
+        elif isinstance(event, RepositoryNews):
+            self.repository.learn(event, here)
         elif isinstance(event, BackgroundUpdate):
             known_task = self.background.get(event.id)
             if event.is_new or known_task:
@@ -238,6 +298,8 @@ class LedgerMemory(msgspec.Struct, dict=True):
         elif report is not None and refuses(event.text):
             proposal = proposal_in(report.text, event.text[:40])
             self._refused(SpokenText(report.id, report.at, proposal, self.tokens, clip(event.text, _LONGEST_ANSWER)))
+        if questions(event.text):
+            self._questioned(event.text, before)
         if report is not None:
             self.reports = [*self.reports, report][-_KEPT_REPORTS:]
         to = proposal_in(report.text, event.text) if report is not None else ""
@@ -245,6 +307,12 @@ class LedgerMemory(msgspec.Struct, dict=True):
         self.words.append(
             SpokenText(event.id, event.at, event.text, self.tokens, to, report.id if report is not None else "")
         )
+
+    def _questioned(self, text: str, before: int) -> None:
+        """What was decided or found out since the user spoke stands from now on with what they said to it."""
+        for decision in self.decisions.values():
+            if decision.last > before and not decision.to:
+                decision.to = clip(text, _LONGEST_DOUBT)
 
     def _refused(self, what: SpokenText) -> None:
         """What was turned down isn't decided, nor is what the assistant said with it.
@@ -308,9 +376,12 @@ class LedgerMemory(msgspec.Struct, dict=True):
         known = self.commands.get(command) if command else None
         if known is not None:
             known.ok, known.code, known.line = what.ok, what.code, what.line
+        if event.is_check:
+            self.checked, self.check = here, command
         for line in what.errors:
             trouble = self.errors.pop(line, None) or ErrorHistory(0, here, event.id, command)
             trouble.count, trouble.last, trouble.id, trouble.is_over = trouble.count + 1, here, event.id, False
+            trouble.command, trouble.cures = command, []
             self.errors[line] = trouble
         for name in what.failed:
             self.tests.pop(name, None)
@@ -324,14 +395,20 @@ class LedgerMemory(msgspec.Struct, dict=True):
                 self.tests[name].is_failing = False
         if not what.ok or what.failed or what.is_red:
             return
+        ran = _passed_with(command) if command and not what.errors else ()
         for trouble in self.errors.values():
-            if command and trouble.command == command and trouble.last < self.tokens and not what.errors:
+            if trouble.command in ran and trouble.last < self.tokens and not trouble.is_over:
                 trouble.is_over = True
+                trouble.cures = self._changed_since(trouble.last)
         if not (what.is_green and event.runner):
             return
         for name, test in self.tests.items():
             if test.command == command or (test.runner == event.runner and _covers(command, name)):
                 test.is_failing = False
+
+    def _changed_since(self, position: int) -> list[str]:
+        changed = [(file.edited, path) for path, file in self.files.items() if file.edited > position and file.edits]
+        return [path for _, path in sorted(changed, reverse=True)[:_KEPT_CURES]]
 
     def _planned(self, update: TodoUpdate, at: float | None) -> None:
         """Take in what a call says of the list. Work that was done stays known when a new list leaves it out."""
@@ -419,6 +496,13 @@ def _covers(command: str, test: str) -> bool:
         word for word in command.replace("=", " ").split() if "::" in word or word.startswith(("Test", "test_"))
     ]
     return not selected or any(word.strip("'\"^$") in test or test in word for word in selected)
+
+
+def _passed_with(command: str) -> set[str]:
+    """The commands that have passed when this one did: itself, and each that had to for the next to run."""
+    if " && " not in command or "||" in command or ";" in command:
+        return {command}
+    return {command, *(part.strip() for part in command.split(" && "))}
 
 
 def one_line(command: str) -> str:
@@ -705,6 +789,10 @@ def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> L
         facts={key: memory.facts[key] for key in ranked.mentioned if key in facts},
         pieces=[msgspec.structs.replace(piece, keys=()) for piece in pieces],
         titles={source: title for source, title in memory.titles.items() if source in sources},
+        repository=memory.repository,
+        called=memory.called,
+        checked=memory.checked,
+        check=memory.check,
     )
 
 

@@ -19,6 +19,7 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
+from perdure.compaction.ledger.repository import RepositoryNews, checks, repository_news
 from perdure.compaction.ledger.statements import decisions_in, is_said
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, is_of_person, spoken_text
@@ -306,6 +307,7 @@ class CallEnded(NamedTuple):
     command: str
     runner: str
     what: ResultOutcome
+    is_check: bool = False  # it passed, and ran tests, a linter or a build
 
 
 class PlanChanged(NamedTuple):
@@ -325,6 +327,7 @@ Event = (
     | CallEnded
     | PlanChanged
     | BackgroundUpdate
+    | RepositoryNews
 )
 
 
@@ -461,7 +464,10 @@ class LedgerExtractor:
             events.append(CallEnded(result.tool_use_id, action.command, "", started))
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
-            events.append(CallEnded(result.tool_use_id, command, runner_of(command), what))
+            has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors) and checks(command)
+            events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed))
+            news = repository_news(command, text, ok=is_certain)
+            events += [news] if news is not None else []
         if call and action.kind in ("ask", "plan") and not result.is_error and not is_refused:
             events += _answered(call, whole, message.at)
         if call and action.kind == "todo" and not result.is_error:

@@ -302,3 +302,27 @@ _REFUSING = re.compile(
 def refuses(answer: str) -> bool:
     """Whether the words of a user turn down what was proposed to them."""
     return bool(_REFUSING.match(answer[:200]))
+
+
+_QUESTIONING = re.compile(
+    r"\s*(?:(?:hmm+|well|oh|wait|actually|ok|sorry|hey)[\s,.!:-]+)*(?:(?:but|so) )?(?:but\b|why\b|are you sure\b|"
+    r"really\?|I (?:don['’]t|do not) (?:think|agree|believe|understand why)\b|I disagree\b|I doubt\b|"
+    r"(?:that|this|it)(?:['’]s| is| was) (?:not|wrong|incorrect|false)\b|that (?:isn['’]t|doesn['’]t|can['’]t)\b|"
+    r"(?:shouldn['’]t|isn['’]t|doesn['’]t) (?:it|that|this|we)\b|wrong\b|aber\b|warum\b|为什么|但是)",
+    re.IGNORECASE,
+)
+
+
+def questions(answer: str) -> bool:
+    """Whether the words of a user doubt, question or turn down what was said before."""
+    return refuses(answer) or bool(_QUESTIONING.match(answer[:200]))
+
+
+_ASKED = re.compile(r"[^\s].*\?[)*_”\"]*\Z", re.DOTALL)
+
+
+def question_in(text: str) -> str:
+    """The question that a text ends with; empty when it ends otherwise."""
+    lines = [line.strip() for line in text.rstrip().split("\n") if line.strip()]
+    last = _SENTENCES.split(lines[-1])[-1].strip(" -*#•") if lines else ""
+    return last if _ASKED.match(last) else ""
