@@ -26,6 +26,7 @@ from perdure.context.reminders import indented, neutralised, restored, without_t
 from perdure.context.replies import Reply
 from perdure.context.view import project
 from perdure.memory.remarks import memory_requests
+from perdure.text.words import counts_of, terms
 from perdure.transcript.blocks import text_block
 from perdure.transcript.checks import depth
 from perdure.transcript.messages import MessageId, ResponseId
@@ -81,6 +82,8 @@ CASES: dict[str, tuple[Callable[[str], Any], str]] = {
     "tags in a text": (lambda text: neutralised(text, tokens=True), "<s>"),
     "tags that are plain": (lambda text: restored(text, tokens=True), "<_s>"),
     "turns in a text": (neutralised, "\n\nHuman:"),
+    "a word of one letter": (terms, "e"),
+    "a name of many humps": (lambda text: counts_of(text, ("a", "ab", "abc")), "aB"),
     "texts that never end": (lambda text: depth(text.encode()), '\\"'),
     "an edit of one letter": (
         lambda text: KnownLines(KnownLines.whole(text + "b\nend\n").runs).edited([(text + "b", "c", False)]),

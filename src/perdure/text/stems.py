@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 _VOWEL = re.compile(r"[aeiouy]")
-_MEASURE = re.compile(r"[aeiouy]+[^aeiouy]+")
+_MEASURE = re.compile(r"[aeiouy][^aeiouy]")
 _DOUBLED = re.compile(r"([bdfgkmnprt])\1\Z")
 _SHORT = re.compile(r"[^aeiouy]*[aeiouy][^aeiouywx]\Z")
 

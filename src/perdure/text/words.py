@@ -72,6 +72,7 @@ _MAY = re.compile(
     r"\bMay,? +\d|\d(?:st|nd|rd|th)? (?:of )?May\b|\b(?:[Ii]n|[Ll]ast|[Nn]ext|[Dd]uring|[Ss]ince|[Oo]f) May\b"
 )
 _SHORT_TERM = 2
+_MOST_ENDINGS = 40  # characters; `stem` takes fewer away
 _YEAR = re.compile(r"(?:19|20)\d\d\Z")
 
 
@@ -157,7 +158,7 @@ def _times(term: str, low: str, humps: str) -> int:
     beginning = term[:-1] if len(term) > _SHORT_TERM else term  # `happi` of `happy`
     count, at = 0, low.find(beginning)
     while at >= 0:
-        word = _RUN.match(low, at)
+        word = _RUN.match(low, at, at + len(term) + _MOST_ENDINGS)  # of a longer one the term is another (SPD-8)
         end = word.end() if word else at + len(beginning)
         if not at or not low[at - 1].isalnum():
             count += word is not None and _term_of(word[0])[0] == term

@@ -439,7 +439,8 @@ class LedgerExtractor:
             text = unnumbered(text)
         if action.kind != "todo":
             _add(found, REPORT if action.kind == "agent" else OUTPUT, text, result.tool_use_id)
-        is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(DENIED))
+        # What a call that went well brings may say the same: a file, a page, the report of a sub-agent (SEC-1).
+        is_refused = bool(result.is_error) and bool(_REFUSED.match(whole))
         is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
         if is_run and _LINTS.search(action.command) and not runner_of(action.command):

@@ -108,9 +108,17 @@ def short_id(identity: str) -> str:
 
 def clock(at: float | None) -> str:
     """A time for people: the hour and minute, UTC."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%H:%M")
+    return _shown(at, "%H:%M")
 
 
 def day(at: float | None) -> str:
     """The day of a time."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+    return _shown(at, "%Y-%m-%d")
+
+
+def _shown(at: float | None, form: str) -> str:
+    """Nothing of a time that no calendar has: a log may claim any."""
+    try:
+        return "" if at is None else datetime.fromtimestamp(at, UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return ""
