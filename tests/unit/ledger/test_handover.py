@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger import compact_messages
@@ -386,5 +386,5 @@ def test_nothing_that_came_back_puts_words_into_the_mouth_of_the_user(tool: str,
 def test_a_time_that_no_calendar_has_is_not_told(at: float) -> None:
     """CMP-15, REL-15: a log may claim any; it once kept its session from being compacted."""
     talk = Talk().user("Please mend the lexer.").says("I decided to keep it because it is tested.").user("no")
-    talk.messages = [replace(message, at=at) for message in talk.messages]
+    talk.messages = [structs.replace(message, at=at) for message in talk.messages]
     assert "mend the lexer" in record(talk)

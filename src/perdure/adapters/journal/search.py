@@ -609,6 +609,14 @@ class StoreArchive:
         return hit_of(candidate, score, piece.text, terms)
 
 
+def _day(at: float | None) -> str:
+    """The day of a time; nothing of one that no calendar has, as a log may claim any."""
+    try:
+        return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
 def hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[QueryTerm]) -> Hit:
     """A result, whose text says this."""
     place, spot = candidate.places[0], best_spot(text, terms)
@@ -685,7 +693,7 @@ def _ranked_turns(
         text = said[candidate.text] if candidate.text in said else texts.text(candidate.text)
         is_next = place.number >= 0 and last.get(place.directory) == place.number - 1
         last[place.directory] = place.number
-        day = "" if place.at is None else datetime.fromtimestamp(place.at, UTC).date().isoformat()
+        day = _day(place.at)
         turn = DialogueTurn(id=place.message, text=text, session=place.directory, speaker=place.role, time=day)
         index.add(turn, counts_of(text, wanted), is_next=is_next)
     best = [(c, score) for c, score in zip(likely, index.scores(query), strict=True) if score > 0]
