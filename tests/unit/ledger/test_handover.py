@@ -325,6 +325,17 @@ def test_conflicts_of_a_merge_that_are_left() -> None:
     assert line_of(talk, STANDS, "conflicts") == ""
 
 
+def test_a_commit_that_printed_nothing_leaves_nothing_certain() -> None:
+    """CMP-15: neither conflicts nor changes are claimed to be left behind it."""
+    talk = edit(Talk().user("Merge it").bash("git commit -m x", "[main c2b0273] x"), "/w/a.go")
+    talk.bash("git merge origin/x", "Exit code 1\nCONFLICT (content): Merge conflict in b.go", is_error=True)
+    assert line_of(talk, STANDS, "conflicts") and line_of(talk, STANDS, "changed since")
+    talk.bash("git commit --amend -m y", "Exit code 1\nhook failed", is_error=True)
+    assert line_of(talk, STANDS, "committed") == "- committed: c2b0273 x (nothing pushed since)"
+    talk.bash("git commit -qam 'merged'", "")
+    assert not line_of(talk, STANDS, "conflicts") and not line_of(talk, STANDS, "changed since")
+
+
 def test_what_was_changed_after_the_last_check_that_passed() -> None:
     """CMP-16: a check is a program, not a line that mentions tests."""
     talk = edit(Talk().user("Mend it"), "/w/a.py").bash("uv run pytest -q", "3 passed")

@@ -263,7 +263,7 @@ class HandOver:
             newest = list(reversed(repository.commits))[:_COMMITS]
             told = "; ".join(f"{one.sha} {clip(inline(one.subject), 90)}{_pushed(one.pushed)}" for one in newest)
             lines.append(SheetLine(f"- committed: {told}", 0.4, short=f"- committed: {told.partition('; ')[0]}"))
-            if paths := self._changed(repository.commits[-1].last):
+            if not repository.is_behind and (paths := self._changed(repository.commits[-1].last)):
                 lines.append(SheetLine(f"- changed since the last commit: {paths}", 0.6))
         where = [f"branch, when last told: {name(repository.branch)}"] if repository.branch else []
         where += [f"pull requests opened: {', '.join(map(name, reversed(repository.pulls)))}"] * bool(repository.pulls)

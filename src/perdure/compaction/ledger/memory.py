@@ -145,6 +145,7 @@ class RepositoryState(msgspec.Struct):
     pulls: list[str] = []
     conflicts: list[str] = []
     since: int = 0  # since when there are conflicts
+    is_behind: bool = False  # something was committed after the last commit that is known
 
     def learn(self, news: RepositoryNews, here: int) -> None:
         """Take in what a command did."""
@@ -155,8 +156,9 @@ class RepositoryState(msgspec.Struct):
         known = {commit.sha for commit in self.commits}
         new = [CommitMade(sha, subject, on, here) for sha, subject, on in news.commits if sha not in known]
         self.commits = [*self.commits, *new][-_KEPT_COMMITS:]
-        if new or news.is_settled:
+        if new or news.is_settled or news.is_unseen:
             self.conflicts = []
+        self.is_behind = news.is_unseen or (self.is_behind and not new)
         if news.conflicts:
             self.conflicts, self.since = list(news.conflicts)[:_KEPT_CONFLICTS], here
         if news.pushed and not news.is_pushed_first:

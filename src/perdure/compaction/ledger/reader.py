@@ -463,6 +463,8 @@ class LedgerExtractor:
         elif background and any(not one.has_ended for one in background) and action.kind == "run":
             started = ResultOutcome(None, None, "started in the background")
             events.append(CallEnded(result.tool_use_id, action.command, "", started))
+            news = repository_news(action.command, "", ok=True)
+            events += [news] if news is not None else []
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
             has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors) and checks(command)

@@ -59,7 +59,8 @@ class RepositoryNews(NamedTuple):
     branch: str | None = None
     pull: str = ""
     conflicts: tuple[str, ...] = ()
-    is_settled: bool = False  # a merge with conflicts was ended, or given up
+    is_settled: bool = False  # a merge with conflicts was given up
+    is_unseen: bool = False  # something was committed, and nothing says what
 
 
 def programs_in(command: str) -> Iterator[str]:
@@ -88,7 +89,7 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
     verbs = [verb for verb, _ in deeds]
     news = RepositoryNews(
         commits=_commits(command, text, verbs),
-        is_amended=any(verb == "commit" and "--amend" in rest for verb, rest in deeds),
+        is_amended=ok and any(verb == "commit" and "--amend" in rest for verb, rest in deeds),
         branch=_branch(deeds, text, ok=ok),
         pull=found_url[0] if ok and is_pull and (found_url := _PULL.search(text)) else "",
         conflicts=tuple(dict.fromkeys(one or other for one, other in _CONFLICT.findall(text)))
@@ -96,6 +97,7 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
         else (),
         is_settled=ok and any("--abort" in rest or (verb == "reset" and "--hard" in rest) for verb, rest in deeds),
     )
+    news = news._replace(is_unseen=ok and not news.commits and bool(set(verbs) & set(_COMMITS)))
     if "push" in verbs:
         found = _PUSHED.search(text)
         news = news._replace(
