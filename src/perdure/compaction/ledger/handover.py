@@ -115,15 +115,17 @@ class HandOver:
         ]
 
     def _task(self, room: int) -> list[SheetLine]:
-        """The long requests since the first one, and the first one, which goes in before them."""
+        """The long requests since the first one, and the first one, which goes in before them, unless it is `known`."""
         words = self.memory.words
         if not words:
             return []
         asked = "asked first, " if len(words) > 1 else "asked, "
-        first = self._words(words[0], f"{asked}{day(words[0].at)} ", room if len(words) == 1 else max(room // 2, 400))
+        units = room if len(words) == 1 else max(room // 2, 400)
+        is_known = words[0].id in self.known
+        first = [] if is_known else [self._words(words[0], f"{asked}{day(words[0].at)} ", units)]
         since = [one for one in words[1:-1] if not one.to and one.id not in self.known][-3:]
         later = [self._words(one, "asked later, ", max(room // 4, 200), rank=2) for one in reversed(since)]
-        return [line for line in (*later, first) if line.text]
+        return [line for line in (*later, *first) if line.text]
 
     def _exchange(self, room: int) -> list[SheetLine]:
         """What the user said last, and what the assistant had said before it."""
