@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,22 @@ def test_of_a_value_that_changed_the_newest_stands_first(archive: StoreArchive) 
 def test_words_in_a_list_are_looked_for_as_they_stand(archive: StoreArchive) -> None:
     talk(archive.home, "s1", "the pool", "connection pool timeout after 30 s " + "and so on " * 300, "a pool", "no")
     assert texts(find(archive, "connection pool timeout"))[0].startswith("connection pool timeout")
+
+
+def test_a_time_that_no_calendar_has_keeps_nothing_from_being_found(archive: StoreArchive) -> None:
+    """REL-15: a log may claim any."""
+    say(archive.home, "s1", "the parser fails in the lexer", at=1e20)
+    say(archive.home, "s2", "the lexer is slow", at=2.0)
+    assert find(archive, "why does the parser fail in the lexer?").hits[0].session == "s1"
+
+
+def test_an_index_with_a_damaged_card_is_made_anew(tmp_path: Path) -> None:
+    """MEM-15, REL-15."""
+    archive = StoreArchive(tmp_path, "/p")
+    say(tmp_path, "s1", "the parser fails in the lexer")
+    assert find(archive, "parser").hits
+    with closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("UPDATE sessions SET card = x'c1'")
+        index.commit()
+    found = anyio.run(archive.sessions, "why does the parser fail")
+    assert [one.session for one in found.sessions] == ["s1"] and not found.note

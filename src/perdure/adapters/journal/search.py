@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import anyio.to_thread
+import msgspec
 
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.blobs import FileBlobs
@@ -507,7 +508,7 @@ class StoreArchive:
         """
         journals = [directory / JOURNAL for directory in self._directories()]
         with (
-            suppress(IndexUnusable, OSError, sqlite3.Error),
+            suppress(IndexUnusable, OSError, sqlite3.Error, msgspec.DecodeError),
             open_search_index(self.home / INDEX, disk=self.disk) as index,
         ):
             for start in range(0, len(journals), _TAKEN_AT_ONCE):
@@ -573,7 +574,7 @@ class StoreArchive:
                     return ask(index), _passed_over(index.unreadable)
             except (IndexUnusable, OSError) as e:
                 return None, f"searched without an index ({e})"
-            except sqlite3.Error as e:
+            except (sqlite3.Error, msgspec.DecodeError) as e:
                 why = str(e)
                 if attempt == 2 or any(word in why for word in _NOT_DAMAGE):
                     break
