@@ -37,6 +37,10 @@ MODEL_FAILURES: dict[str, tuple[str, str]] = {
         "the server doesn't know this model or address",
         "check the spelling: provider:model, or provider:model@URL",
     ),
+    "endless": (
+        "the answer went on without an end and was broken off",
+        "try again, or take another model with --model",
+    ),
     "empty_answer": ("the model gave an empty answer", ""),
     "spending_cap": ("the call wasn't made", ""),
 }
