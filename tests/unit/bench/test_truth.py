@@ -64,6 +64,9 @@ def made() -> Log:
     log.ran(
         "Bash", {"command": "pytest -q"}, "Exit code 1\nFAILED tests/test_a.py::test_b - boom\n1 failed", is_error=True
     )
+    log.ran("Bash", {"command": "git commit -qam 'Mend it'; git status"}, "[main 1a2b3c4] Mend it\n 1 file changed")
+    log.ran("Bash", {"command": "ruff check src"}, "All checks passed!")
+    log.ran("Edit", {"file_path": "/w/src/late.py", "old_string": "a", "new_string": "b"}, "done")
     log.ran("Bash", {"command": "serve", "run_in_background": True}, "Command running in background with ID: b1")
     log.ran("Bash", {"command": "watch", "run_in_background": True}, "Command running in background with ID: b2")
     log.ran("TaskStop", {"task_id": "b2"}, "Successfully stopped task: b2 (watch)")
