@@ -394,7 +394,8 @@ def measure(
         raise BadSetting(f"--strategy {strategy}: a log can be measured with {', '.join(STRATEGIES)}")
     budget_tokens, tail_tokens = _tokens("--budget", budget), _tokens("--tail", tail)
     if not file.is_file():
-        raise SessionNotFound(f"{file}: there is no such log")
+        what = "a folder: --at takes one log of it" if file.is_dir() else "there is no such log"
+        raise SessionNotFound(f"{file}: {what}")
     done = compacted(_before(file, at), budget_tokens, tail_tokens, tools=tools)
     done = replace(done, text=redact(done.text).text)  # a report, also for other eyes (SEC-5)
     if is_json:

@@ -148,6 +148,7 @@ def test_sessions_of_two_projects_and_unreadable_files_are_left_out(tmp_path: Pa
     report = run([two, bad, tmp_path / "missing.jsonl"], options())
     assert [Path(file).name for file, _ in report.skipped] == ["two.jsonl", "bad.jsonl", "missing.jsonl"]
     assert "more than one project" in report.skipped[0][1]
+    assert not any("bad.jsonl" in why for _, why in report.skipped), "the file is named beside the reason, once"
     assert not report.rows
 
 

@@ -48,6 +48,9 @@ def test_other_names_of_fields_and_numbers_as_ids_are_taken(tmp_path: Path) -> N
     corpus = retrieval.read(written(tmp_path / "q.json", value))
     assert corpus.questions[0].text == "x?"
     assert corpus.questions[0].evidence == ("1",)
+    value["queries"] = [{"question": "x?", "evidence": "D1"}]
+    value["corpus"] = [{"id": "D1", "text": "x"}]
+    assert retrieval.read(written(tmp_path / "q.json", value)).questions[0].evidence == ("D1",), "a text isn't a list"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,8 @@ def test_other_names_of_fields_and_numbers_as_ids_are_taken(tmp_path: Path) -> N
     [
         ("nope", "malformed"),
         ([], "not an object"),
+        ({"corpus": [{"id": "a", "text": "b"}], "queries": 3}, "lists corpus and queries"),
+        ({"corpus": {"id": "a"}, "queries": []}, "lists corpus and queries"),
         ({"corpus": []}, "queries"),
         ({"corpus": [{"text": "x"}], "queries": []}, "id"),
         ({"corpus": [{"id": "a"}, {"id": "a"}], "queries": []}, "two items have the id 'a'"),

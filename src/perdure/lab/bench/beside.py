@@ -123,7 +123,7 @@ def _places(path: Path, found: _Found) -> Iterator[BenchCut]:
         found.skipped.append((str(path), f"can't be read: {e.strerror or e}"))
         return
     except PerdureError as e:
-        found.skipped.append((str(path), str(e)))
+        found.skipped.append((str(path), str(e).removeprefix(f"{path.name}: ")))
         return
     for recording in recordings:
         yield from cuts_of_recording(recording, str(path), shares=(), least_tokens=0)

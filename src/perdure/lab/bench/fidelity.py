@@ -164,7 +164,7 @@ def places_of_file(
         skipped.append((str(path), f"can't be read: {e.strerror or e}"))
         return
     except PerdureError as e:
-        skipped.append((str(path), str(e)))
+        skipped.append((str(path), str(e).removeprefix(f"{path.name}: ")))
         return
     if not is_one_project(data):
         skipped.append((str(path), "its working directories belong to more than one project"))

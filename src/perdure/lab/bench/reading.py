@@ -206,7 +206,7 @@ def _places(path: Path, options: ReadingOptions, skipped: list[tuple[str, str]])
         skipped.append((str(path), f"can't be read: {e.strerror or e}"))
         return
     except PerdureError as e:
-        skipped.append((str(path), str(e)))
+        skipped.append((str(path), str(e).removeprefix(f"{path.name}: ")))
         return
     if not is_one_project(data):
         skipped.append((str(path), "its working directories belong to more than one project"))

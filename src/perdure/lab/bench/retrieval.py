@@ -113,9 +113,9 @@ def read(path: Path) -> Corpus:
 def _plain(data: bytes) -> bytes:
     """The file with the other names that its fields may have."""
     value = msgspec.json.decode(data)
-    if not isinstance(value, dict):
-        raise msgspec.DecodeError("not an object with corpus and queries")
-    for item in value.get("corpus") or ():
+    if not isinstance(value, dict) or not all(isinstance(value.get(name), list) for name in ("corpus", "queries")):
+        raise msgspec.DecodeError("not an object with lists corpus and queries")
+    for item in value["corpus"]:
         if isinstance(item, dict):
             for name in ("id", "session", "speaker", "time", "group"):
                 if item.get(name) is None:
@@ -124,12 +124,13 @@ def _plain(data: bytes) -> bytes:
                     item[name] = str(item[name])
             if not isinstance(item.get("order"), int | float):
                 item.pop("order", None)
-    for query in value.get("queries") or ():
+    for query in value["queries"]:
         if isinstance(query, dict):
             for ours, theirs in (("query", "text"), ("query", "question"), ("evidence", "evidence_ids")):
                 if ours not in query and theirs in query:
                     query[ours] = query[theirs]
-            query["evidence"] = [str(one) for one in query.get("evidence") or ()]
+            evidence = query.get("evidence") or ()
+            query["evidence"] = [str(one) for one in (evidence if isinstance(evidence, list | tuple) else (evidence,))]
             for name in ("id", "group"):
                 if name in query:
                     query[name] = str(query[name])
