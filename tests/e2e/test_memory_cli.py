@@ -138,7 +138,7 @@ def test_bench_public(tmp_path: Path) -> None:
     assert "not those of docs/benchmarks.md" in shown and "only checked" in shown
     (found,) = json.loads(perdure(tmp_path, "bench", "public", str(folder), "--json").stdout)["sets"]
     assert found["rankers"]["full"]["categories"]["single-hop"]["recall@5"] == 1.0
-    assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full", "search"}
+    assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}
     (folder / "locomo10.json").write_text("[{}]")
     bad = perdure(tmp_path, "bench", "public", str(folder))
     assert (bad.returncode, bad.stderr.count("\n")) == (1, 1) and "locomo10.json" in bad.stderr
