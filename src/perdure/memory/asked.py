@@ -20,6 +20,7 @@ EMPTY_TERMS = frozenset({"use", "instead", "via", "back"})  # they say as little
 LEAST_MENDED = 5  # letters of a word in which a slip is looked for
 MOST_MENDED = 40  # words of a question are looked at for slips
 MOST_SAID = 500  # terms at the beginning of a question, and at its end, in which names are looked for
+MOST_KEYWORDS = 6  # of a memory are names of it
 TELLING_SHARE = 0.5  # of a rare term's weight: a word that many memories hold is no name of one
 SHARED_NAME = 0.5  # of what a said name counts is lost to memories whose longer names hold it
 UNKNOWN_SHARE = 1 / 3  # of a rare term's weight, for what no memory says
@@ -171,6 +172,9 @@ class AskedWeights:
 
 @lru_cache(maxsize=1 << 14)
 def names_of(name: str, keywords: tuple[str, ...]) -> tuple[Name, ...]:
-    """What a memory is called, in terms."""
-    found = (tuple(ordered_terms(one)) for one in (name, *keywords))
+    """What a memory is called, in terms. Who lists more keywords than anything has names is called by its name alone:
+
+    else one that lists every ordinary word would be meant by each question, and push out all others.
+    """
+    found = (tuple(ordered_terms(one)) for one in (name, *(keywords if len(keywords) <= MOST_KEYWORDS else ())))
     return tuple(dict.fromkeys(one for one in found if one))

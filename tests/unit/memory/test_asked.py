@@ -125,3 +125,14 @@ def test_a_pasted_text_takes_no_time_that_grows_faster_than_it() -> None:
     assert len(asked.order) == 2 * 500
     found = rank_memories(index, cards, MemoryQuery(query=f"{words} how does Redis do?", is_unasked=True))
     assert [one.card.file for one in found] == ["redis.md"]
+
+
+def test_who_lists_every_word_is_not_meant_by_each_question() -> None:
+    """MEM-4, SEC-1: else one memory would push out all others, whatever is asked."""
+    words = ("redis", "pods", "cluster", "deploy", "release", "merge", "staging", "limit", "cache")
+    index, cards = made((*MEMORIES, ("all.md", "Notes", "Ask me about everything", words)))
+    found = rank_memories(index, cards, MemoryQuery(query="what runs on a merge and deploys to staging?", limit=10))
+    assert "ci.md" in [one.card.file for one in found]
+    few, cards = made((*MEMORIES, ("all.md", "Notes", "Ask me about everything", words[:2])))
+    asked = MemoryQuery(query="what about the pods?", limit=10, is_unasked=True)
+    assert [one.card.file for one in rank_memories(few, cards, asked)] == ["all.md"]
