@@ -135,7 +135,7 @@ def test_bench_public(tmp_path: Path) -> None:
     (folder / "locomo10.json").write_text(json.dumps([dialogue]))
     shown = perdure(tmp_path, "bench", "public", str(folder)).stdout
     assert "LoCoMo: 1 of 2 questions over 2 messages of 1 conversation (1 left out: no evidence named)" in shown
-    assert "not those of docs/benchmarks.md" in shown and "only checked" in shown
+    assert "not those of docs/measured/benchmarks.md" in shown and "only checked" in shown
     (found,) = json.loads(perdure(tmp_path, "bench", "public", str(folder), "--json").stdout)["sets"]
     assert found["rankers"]["full"]["categories"]["single-hop"]["recall@5"] == 1.0
     assert found["rankers"].keys() >= {"random", "recency", "bm25", "stemmed", "fts5", "neighbours", "full"}

@@ -452,7 +452,8 @@ def public(
 
     LoCoMo and BEAM, in folders that you fetched: whether the messages that their authors name as evidence are found,
     by several rankers; with `--ranker search` by `perdure search` itself, which takes longer. PrecisionMemBench by its
-    own runner, with Node.js. Nothing is fetched and no model is asked; docs/benchmarks.md says where the sets are.
+    own runner, with Node.js. Nothing is fetched and no model is asked; docs/measured/benchmarks.md says where the sets
+    are.
     """
     from perdure.lab.bench.public import found_folders, measured_set, public_sets
 
@@ -501,10 +502,14 @@ def _precision_row(folder: PrecisionFolder, rows: Sequence[PrecisionRow]) -> dic
     }
 
 
+def _whose_files(*, is_published: bool) -> str:
+    return f"{'' if is_published else 'not '}those of docs/measured/benchmarks.md"
+
+
 def _show_precision(folder: PrecisionFolder, rows: Sequence[PrecisionRow]) -> None:
     from perdure.lab.bench.precision import PUBLISHED
 
-    known = "those of docs/benchmarks.md" if folder.digest == PUBLISHED else "not those of docs/benchmarks.md"
+    known = _whose_files(is_published=folder.digest == PUBLISHED)
     out(f"PrecisionMemBench: {plural(len(folder.files), 'file')}, sha256 {folder.digest} ({known})")
     if not rows:
         out("not run: --official runs the program of its authors in a copy of that folder; below is what they report\n")
@@ -565,7 +570,7 @@ def _show_public(one: PublicSet, rows: Sequence[PublicRow]) -> None:
         f"{plural(len(corpus.items), 'message')} of {plural(talks, 'conversation')}"
         f"{f' ({reasons})' if reasons else ''}"
     )
-    known = "those of docs/benchmarks.md" if one.is_as_published else "not those of docs/benchmarks.md"
+    known = _whose_files(is_published=one.is_as_published)
     out(f"{plural(len(one.files), 'file')}, sha256 {one.digest} ({known}; --json lists all)")
     out("percent, and milliseconds a question\n")
     head = ["ranker", "recall@5", "recall@10", "nDCG@10", "hit@5"]

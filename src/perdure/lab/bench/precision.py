@@ -27,7 +27,7 @@ TOLD: Final[tuple[Told, ...]] = ("contract", "fields")
 
 PROVIDER: Final = "perdure"
 SEED: Final = "fixtures/beliefs.seed.json"
-PUBLISHED: Final = "aec381f43b631d041968a0b62e10849dca36328bf9813f39288698e046b1dd97"  # of docs/benchmarks.md
+PUBLISHED: Final = "aec381f43b631d041968a0b62e10849dca36328bf9813f39288698e046b1dd97"  # of docs/measured/benchmarks.md
 _MARKS: Final = (SEED, "fixtures/retrieval.cases.json", "src/retrieval.external.eval.test.ts", "package.json")
 _COPIED: Final = ("fixtures", "src", "package.json", "tsconfig.json", "providers.config.json")
 _RUNS: Final = {
@@ -104,7 +104,7 @@ class PrecisionFolder:
         try:
             found = msgspec.json.decode(read_log(path)[0], type=list[dict[str, Any]])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-            raise ForeignFormat(f"{path}: {e}: see docs/benchmarks.md for what it has to be") from None
+            raise ForeignFormat(f"{path}: {e}: see docs/measured/benchmarks.md for what it has to be") from None
         return {str(one.get("_id", "")): one for one in found}
 
     def baselines(self) -> list[PrecisionRow]:
@@ -174,7 +174,7 @@ def _report(path: Path) -> _Report:
     try:
         return msgspec.json.decode(read_log(path)[0], type=_Report)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-        raise ForeignFormat(f"{path}: {e}: see docs/benchmarks.md for what it has to be") from None
+        raise ForeignFormat(f"{path}: {e}: see docs/measured/benchmarks.md for what it has to be") from None
 
 
 def _row(system: str, single: _Report, turns: _Report | None) -> PrecisionRow:

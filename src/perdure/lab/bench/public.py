@@ -40,7 +40,7 @@ LOCOMO_CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: 
 LOCOMO_TUNED: Final = frozenset({"conv-26", "conv-30", "conv-41", "conv-42", "conv-43"})  # the first five of its ten
 BEAM_SIZES: Final = {"100K": "128K", "500K": "500K", "1M": "1M"}  # by folder; the paper calls the first 128K
 BEAM_TUNED: Final = "100K"
-PUBLISHED: Final[Mapping[str, str]] = {  # of what docs/benchmarks.md has figures of: `PublicSet.digest`
+PUBLISHED: Final[Mapping[str, str]] = {  # of what docs/measured/benchmarks.md has figures of: `PublicSet.digest`
     "LoCoMo": "873aca715fe8b8cceb7d846bedf8e3542a04565ae41b2e6e4aaecc8db39e60a7",
     "BEAM 128K": "52a27f56933d47e416be8361082cf54187c141d86fca653cd5b4c189f817b213",
     "BEAM 500K": "ce0f0d37d2f807639d226b6046f1b4c91b7d9b39b683845bd41a79f91f2c02ed",
@@ -140,7 +140,7 @@ class PublicSet:
 
     @property
     def is_as_published(self) -> bool:
-        """Whether these are the files that docs/benchmarks.md has figures of."""
+        """Whether these are the files that docs/measured/benchmarks.md has figures of."""
         return PUBLISHED.get(self.name) == self.digest
 
     def part_of(self, question: CorpusQuestion) -> str:
@@ -178,7 +178,9 @@ def found_folders(folders: Sequence[Path], only: Sequence[str] = ()) -> list[Fou
             raise SessionNotFound(f"{folder}: no such folder")
         here = look_through(folder)
         if not here.kinds:
-            raise SessionNotFound(f"{folder}: nothing of LoCoMo, BEAM or PrecisionMemBench: see docs/benchmarks.md")
+            raise SessionNotFound(
+                f"{folder}: nothing of LoCoMo, BEAM or PrecisionMemBench: see docs/measured/benchmarks.md"
+            )
         found.append(here.only(only or KINDS))
     if not any(here.kinds for here in found):
         raise SessionNotFound(f"nothing of {', '.join(only)} in {', '.join(map(str, folders))}")
@@ -233,7 +235,7 @@ def _decoded(path: Path, form: type[_Form]) -> tuple[_Form, str]:
     try:
         return msgspec.json.decode(data, type=form, strict=False), hashlib.sha256(data).hexdigest()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-        raise ForeignFormat(f"{path}: {e}: see docs/benchmarks.md for what it has to be") from None
+        raise ForeignFormat(f"{path}: {e}: see docs/measured/benchmarks.md for what it has to be") from None
 
 
 def _locomo(path: Path) -> PublicSet:
