@@ -314,7 +314,9 @@ def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
         one = await bench(tmp_path, mode="default")
         one.answers = [Deny("use make instead"), Allow(), Allow(PermissionRule("Bash", "touch:*"))]
         text, failed = await one.call("Bash", command="touch a")
-        assert failed and text.endswith("Nothing was done. They said: use make instead")
+        assert failed and text.endswith(
+            "Nothing was done. To tell you how to proceed, the user said:\nuse make instead"
+        )
         assert not (await one.call("Bash", command="touch a"))[1]
         assert not (await one.call("Bash", command="touch b"))[1]
         assert not (await one.call("Bash", command="touch c"))[1] and (tmp_path / "c").exists()

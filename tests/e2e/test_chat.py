@@ -189,7 +189,7 @@ def test_permissions_are_asked_for_with_the_diff_and_the_rule(folder: Path, env:
         one.until("Fine.")
         one.ready()
         assert (folder / "a.txt").read_text() == "one\nthree\n" and (folder / "b").exists() and (folder / "c").exists()
-        assert b"They said: keep the file" in server.bodies[-1]
+        assert rb"the user said:\nkeep the file" in server.bodies[-1]
         one.type("", "\x04")
         assert one.end() == 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
@@ -31,8 +31,8 @@ from perdure.errors import PerdureError
 from perdure.events import PermissionDecided, ToolCalled
 from perdure.hooks import HookEvent, HookOutcome, Notification, PostToolUse, PostToolUseFailure, PreToolUse
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.tool_calls.actions import DENIED
+from perdure.transcript.messages import Message, MessageId, RefusedCall, ToolUseId
+from perdure.transcript.tool_calls.refusals import denied
 
 INTERRUPTED_CALL = "Interrupted by the user before it ended; what it did until then is done."
 NOT_RUN = "Not run: the user stopped before it."
@@ -58,16 +58,27 @@ class ToolBatch:
         outcomes = [self.outcomes.get(use.id) or self._missing(use) for use in self.uses]
         blocks = [result_block(use.id, outcome) for use, outcome in zip(self.uses, outcomes, strict=True)]
         behind = [message for outcome in outcomes for message in outcome.behind]
-        return (Message.of("user", blocks, origin="tool"), *behind)
+        refused = tuple(
+            RefusedCall(ToolUseId(use.id), outcome.refused_by)
+            for use, outcome in zip(self.uses, outcomes, strict=True)
+            if outcome.refused_by is not None
+        )
+        return (Message.of("user", blocks, origin="tool", refused=refused), *behind)
 
     def _missing(self, use: ToolInvocation) -> ToolOutcome:
-        text = "\n".join(part for part in (INTERRUPTED_CALL, use.partial) if part)
-        return ToolOutcome(text if use.id in self.begun else self.not_run, is_error=True)
+        if use.id not in self.begun:
+            return _not_made(self.not_run)
+        return ToolOutcome("\n".join(part for part in (INTERRUPTED_CALL, use.partial) if part), is_error=True)
 
     @property
     def not_run(self) -> str:
         """What to say of a call that wasn't made any more."""
         return NOT_RUN_BY_HOOK if self.stopped_by == "hook" else NOT_RUN
+
+
+def _not_made(why: str, *, by: Literal["user", "host"] = "host") -> ToolOutcome:
+    """The outcome of a call that somebody said no to."""
+    return ToolOutcome(why, is_error=True, refused_by=by)
 
 
 def result_block(identity: str, outcome: ToolOutcome) -> dict[str, Any]:
@@ -152,9 +163,10 @@ class ToolRunner:
             behind = hook_messages(PreToolUse, before.context)
             effects = await tool.touches(self.context, given) if tool.touches else ToolEffects(tool.name)
             rule = tool.rule(given) if tool.rule else None
-            refusal = batch.not_run if batch.stopped_by else await self._refusal(batch, use, effects, rule, before)
+            refusal = _not_made(batch.not_run) if batch.stopped_by else None
+            refusal = refusal or await self._refusal(batch, use, effects, rule, before)
             if refusal is not None:
-                return ToolOutcome(refusal, is_error=True, behind=behind), "denied"
+                return replace(refusal, behind=behind), "denied"
             batch.begun.add(use.id)
             if self.on_progress is not None:
                 self.on_progress(ToolStarted(use.id, use.name, use.arguments))
@@ -226,7 +238,7 @@ class ToolRunner:
         effects: ToolEffects,
         rule: PermissionRule | None,
         hooked: HookOutcome,
-    ) -> str | None:
+    ) -> ToolOutcome | None:
         """Why a call may not be made; None when it may. A person is asked one question at a time."""
         verdict = self._verdict(effects, hooked)
         if verdict.decision == "ask":
@@ -234,7 +246,7 @@ class ToolRunner:
                 rule = None
             async with self._asking:
                 if batch.stopped_by:
-                    return batch.not_run
+                    return _not_made(batch.not_run)
                 verdict = self._verdict(effects, hooked)  # an answer just now may have settled it
                 if verdict.decision == "ask":
                     return await self._asked(batch, use, verdict, rule)
@@ -243,7 +255,7 @@ class ToolRunner:
             return None
         if self.on_progress is not None:
             self.on_progress(PermissionRefused(use.id, use.name, verdict))
-        return f"Permission denied: {verdict.why}. Find another way, or say what you need."
+        return _not_made(f"Permission denied: {verdict.why}. Find another way, or say what you need.")
 
     def _verdict(self, effects: ToolEffects, hooked: HookOutcome) -> PermissionDecision:
         """What rules, the mode and hooks say together.
@@ -268,20 +280,21 @@ class ToolRunner:
 
     async def _asked(
         self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: PermissionRule | None
-    ) -> str | None:
+    ) -> ToolOutcome | None:
         context = self.context
         if context.ask is None:
             self._decided(use, "deny", "nobody to ask")
             if self.on_progress is not None:
                 self.on_progress(PermissionRefused(use.id, use.name, verdict, rule))
-            return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
+            return _not_made(
+                f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
+            )
         answer = await self._answer(context.ask, PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
         if isinstance(answer, Deny):
             self._decided(use, "deny", "the user")
             if answer.stops:
                 batch.stopped_by = "user"
-            said = f" They said: {answer.message}" if answer.message else ""
-            return f"{DENIED}. Nothing was done.{said}"
+            return _not_made(denied("Nothing was done.", answer.message), by="user")
         if answer.rule is not None:
             context.rules = context.rules.allowing(answer.rule)
         self._decided(use, "allow", "the user")

@@ -65,6 +65,12 @@ def client_name(agent: str) -> str:
     return agent
 
 
+def claude_code_version(agent: str) -> str | None:
+    """The version of Claude Code, when that is what a client calls itself; None for others."""
+    name, _, version = agent.partition("/")
+    return version if _CLIENTS.get(name.lower()) == _CLIENTS["claude-cli"] else None
+
+
 def folder_of(system: Iterable[msgspec.Raw], messages: Iterable[Message]) -> str | None:
     """Where the client says that it works, in its system prompt or its first messages."""
     blocks = (Block(bytes(raw)) for raw in system)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,8 +30,18 @@ from perdure.logs.recording import (
     Recording,
     Step,
 )
-from perdure.transcript.blocks import Block, Text, encode, text_block
-from perdure.transcript.messages import Message, MessageId, Origin, ResponseId, ToolUseId, Usage, content_of
+from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse, encode, text_block
+from perdure.transcript.messages import (
+    Message,
+    MessageId,
+    Origin,
+    RefusedCall,
+    ResponseId,
+    ToolUseId,
+    Usage,
+    content_of,
+)
+from perdure.transcript.tool_calls.refusals import refused_calls
 
 Data = dict[str, Any]
 
@@ -272,7 +282,7 @@ class MainChain(msgspec.Struct):
 
     `parents` and `ids` are those of every entry that has a uuid, and of every one that was said. `alive` holds what was
     said since the last boundary and wasn't abandoned, in order; `answered` the ancestors that a typed prompt already
-    followed; `round` what was said since the latest response began.
+    followed; `round` what was said since the latest response began; `calls` the tools of calls that wait, by their ids.
     """
 
     parents: dict[str, str | None] = {}
@@ -281,6 +291,7 @@ class MainChain(msgspec.Struct):
     answered: set[str] = set()
     round: set[str] = set()
     response: str | None = None
+    calls: dict[str, str] = {}
 
     def copy(self) -> MainChain:
         """Another one that goes on from here."""
@@ -291,6 +302,7 @@ class MainChain(msgspec.Struct):
             self.answered.copy(),
             self.round.copy(),
             self.response,
+            self.calls.copy(),
         )
 
     def link(self, uuid: str | None, parent: str | None) -> None:
@@ -359,6 +371,7 @@ class MainChain(msgspec.Struct):
 SIDECHAIN: Final = "sidechain"  # the agent id of side messages that don't name their agent
 SYNTHETIC: Final = "<synthetic>"  # the "model" of messages that the program itself wrote for the screen
 _COMMAND_OUTPUT: Final = ("<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>")
+_REJECTED: Final = b'"User rejected tool use"'  # what a log has beside a result that the user refused
 _INJECTED: Final = ("[Request interrupted by user", "<task-notification>", "<system-reminder>")
 
 
@@ -428,6 +441,9 @@ class ClaudeCodeLine(msgspec.Struct, rename="camel"):
     is_compact_summary: bool | None = None
     is_visible_in_transcript_only: bool | None = None
     is_api_error_message: bool | None = None
+    tool_use_result: msgspec.Raw = msgspec.Raw(b"")
+    tool_denial_kind: str | None = None
+    version: str | None = None
     prompt_source: str | None = None
     origin: _Sender | str | None = None
     message: _Body | None = None
@@ -575,6 +591,7 @@ class _ClaudeCodeReader:
             usage=_usage(body.usage) if body is not None else None,
             stop_reason=body.stop_reason if body is not None else None,
             agent_id=(entry.agent_id or SIDECHAIN) if entry.is_aside else None,
+            refused=self._refused(entry, content),
         )
         if entry.uuid:
             self._by_uuid.setdefault(entry.uuid, (message, number))
@@ -583,6 +600,24 @@ class _ClaudeCodeReader:
         if not entry.is_aside and not is_summary and entry.type != "attachment":
             response = (body.id or message.id) if body is not None else None
             self._chain.add_message(entry.uuid, message.id, response)
+
+    def _refused(self, entry: ClaudeCodeLine, content: list[Block]) -> tuple[RefusedCall, ...]:
+        """The calls that were never made, of those that are answered here; calls wait for that by their ids."""
+        calls, results = self._chain.calls, list[ToolResult]()
+        for block in content:
+            value = block.value if block.type in ("tool_use", "tool_result") else None
+            if isinstance(value, ToolUse):
+                calls[value.id] = value.name
+            elif isinstance(value, ToolResult):
+                results.append(value)
+        kind = entry.tool_denial_kind
+        marked: Literal["user", "host", ""] = "user" if bytes(entry.tool_use_result) == _REJECTED else ""
+        if kind is not None:
+            marked = "user" if kind.startswith("user") else "host"
+        refused = refused_calls(results, calls, entry.version or "", marked=marked)
+        for result in results:
+            calls.pop(result.tool_use_id, None)
+        return refused
 
     # --- what the log's own system did
 

@@ -149,6 +149,9 @@ class _Writer:
         results = message.tool_results
         if results and results[0].tool_use_id in self._calls:
             told["sourceToolAssistantUUID"] = self._calls[results[0].tool_use_id]
+        no = {message.refused_by(result.tool_use_id) for result in results if result.is_error}
+        if len(no) == 1 and (by := no.pop()) is not None:  # an entry has one word for all that failed in it
+            told["toolDenialKind"] = f"{by}-rejected"
         if message.origin in ("reminder", "restored", "system"):
             told["isMeta"] = True
         line = self._entry("user", told, message.at, message.agent_id)

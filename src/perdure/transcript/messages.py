@@ -110,6 +110,16 @@ class WireFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 THOUGHT = ("thinking", "redacted_thinking")
 
 
+class RefusedCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call that was never made, since a person (`user`) or their program (`host`) said no (CMP-15, SEC-1).
+
+    Whoever runs the tools says so. It is never read from the text of a result alone: that is the tool's.
+    """
+
+    call: ToolUseId
+    by: Literal["user", "host"] = "user"
+
+
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="type", tag="message"
 ):
@@ -128,6 +138,7 @@ class Message(
         agent_id: of a sub-agent, whose messages are kept but aren't part of the main view.
         note: what kind of reminder it is, of a reminder.
         wire: what its client said of it that only its protocol has words for.
+        refused: the calls among those that it answers that were never made, and who said no.
 
     Example:
         message = Message.of("user", "Hello", id="m1")
@@ -147,6 +158,7 @@ class Message(
     agent_id: str | None = None
     note: str | None = None
     wire: WireFields | None = None
+    refused: tuple[RefusedCall, ...] = ()
 
     @classmethod
     def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:
@@ -157,7 +169,8 @@ class Message(
                 prompt is part of the prefix.
             content: a text, or a list of texts and blocks in Anthropic's words.
             **fields: any others of a message. Without an origin, tool results come from tools, other words of the user
-                from a person, and the assistant's from the model. A `usage` may be as the API reports it.
+                from a person, and the assistant's from the model. A `usage` may be as the API reports it, and `refused`
+                the ids of calls that the user turned down.
 
         Returns:
             The message. It is said once it is appended to a session.
@@ -178,6 +191,9 @@ class Message(
         if "origin" not in fields:
             answers = any(block.type == "tool_result" for block in blocks)
             fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")
+        if "refused" in fields:
+            given = (RefusedCall(ToolUseId(one)) if isinstance(one, str) else one for one in fields["refused"])
+            fields["refused"] = tuple(given)
         return cls(role=role, content=content_of(blocks), **{"id": MessageId(""), **fields})
 
     @cached_property
@@ -189,6 +205,10 @@ class Message(
     def sizes(self) -> tuple[Size, ...]:
         """What each block weighs; taken once (TOK-5)."""
         return tuple(map(block_size, self.blocks))
+
+    def refused_by(self, call: str) -> Literal["user", "host"] | None:
+        """Who said no to a call that this message answers; None when it was made, or nothing is known."""
+        return next((one.by for one in self.refused if one.call == call), None)
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:

@@ -78,7 +78,9 @@ def made() -> Log:
     log.says("The parser fails because `read_all` drops the last row. I decided to keep the old format instead.")
     log.ran("Grep", {"pattern": "x"}, "see lib/other.py and and/or in notes/todo.md")
     refusal = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nnot yet"
-    return log.ran("Bash", {"command": "git push"}, refusal, is_error=True)
+    log.ran("Bash", {"command": "git push"}, refusal, is_error=True)
+    log.lines[-1]["toolUseResult"] = "User rejected tool use"
+    return log
 
 
 def untrue(log: Log, record: str) -> tuple[truth.Verdict, list[str]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.render import memory_of_messages
-from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.messages import Message, MessageId, RefusedCall, ToolUseId
 
 
 class Talk:
@@ -16,9 +16,9 @@ class Talk:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    def _add(self, role: Any, content: Any) -> Talk:
+    def _add(self, role: Any, content: Any, **more: Any) -> Talk:
         number = len(self.messages)
-        message = Message.of(role, content, id=MessageId(f"m{number}"), at=1_700_000_000.0 + 60 * number)
+        message = Message.of(role, content, id=MessageId(f"m{number}"), at=1_700_000_000.0 + 60 * number, **more)
         self.messages.append(message)
         return self
 
@@ -38,6 +38,13 @@ class Talk:
         self.calls(name, given)
         answer = {"type": "tool_result", "tool_use_id": identity, "content": result, "is_error": is_error}
         return self._add("user", [answer])
+
+    def refused(self, name: str, given: dict[str, Any], result: str, by: Literal["user", "host"] = "user") -> Talk:
+        """A call that was never made, and what stands in place of its result."""
+        call = f"call-{len(self.messages)}"
+        self.calls(name, given)
+        answer = {"type": "tool_result", "tool_use_id": call, "content": result, "is_error": True}
+        return self._add("user", [answer], refused=[RefusedCall(ToolUseId(call), by)])
 
     def bash(self, command: str, result: str = "", *, is_error: bool = False) -> Talk:
         return self.ran("Bash", {"command": command}, result, is_error=is_error)

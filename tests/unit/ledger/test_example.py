@@ -55,11 +55,11 @@ def session() -> Talk:
     talk.bash("pytest -q", FAILED, is_error=True)
     edit = {"old_string": "def rows", "new_string": "def is_header(row: Row) -> bool:\n    ...\n\n\ndef rows"}
     talk.ran("Edit", {"file_path": f"{HOME}/src/ledgerbook/importer.py", **edit})
-    talk.bash(
-        "git commit -am 'Keep undated rows'",
+    talk.refused(
+        "Bash",
+        {"command": "git commit -am 'Keep undated rows'"},
         "The user doesn't want to proceed with this tool use. To tell you how "
         "to proceed, the user said:\nnot before the changelog",
-        is_error=True,
     )
     talk.bash("pytest -q", "212 passed in 3.05s")
     return talk.says(

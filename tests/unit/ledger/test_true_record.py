@@ -165,12 +165,10 @@ def test_a_deleted_file_says_so_however_little_room_there_is() -> None:
     ],
 )
 def test_what_was_refused_was_not_done(result: str) -> None:
-    talk = (
-        Talk()
-        .user("Go")
-        .ran("Edit", {"file_path": "/w/a.py", "old_string": "x", "new_string": "y"}, result, is_error=True)
-    )
-    talk.bash("deploy --now", result, is_error=True)
+    """CMP-15: whoever said no."""
+    edit = {"file_path": "/w/a.py", "old_string": "x", "new_string": "y"}
+    talk = Talk().user("Go").refused("Edit", edit, result, "host")
+    talk.refused("Bash", {"command": "deploy --now"}, result, "host")
     memory = talk.memory
     assert not memory.files and not memory.commands and not memory.errors
 

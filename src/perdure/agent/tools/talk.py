@@ -14,7 +14,7 @@ from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused
 from perdure.engine.tools import compact_tool, memory_tool, recall_tool
 from perdure.transcript.messages import Message
-from perdure.transcript.tool_calls.actions import DENIED
+from perdure.transcript.tool_calls.refusals import denied
 
 SKILL_BYTES = 200_000
 
@@ -106,13 +106,13 @@ async def exit_plan(context: ToolContext, use: ToolInvocation, given: ExitPlanIn
     await context.machine.workspace.write(where, given.plan.encode("utf-8", "replace"))
     saved = f"The plan has been saved to: {where} "
     if context.ask is None:
-        raise ToolRefused(f"{DENIED}: nobody is there to approve the plan. {saved}. End here and say what you plan.")
+        raise ToolRefused(f"Nobody is there to approve the plan. {saved}. End here and say what you plan.")
     answer = await context.ask(
         PermissionQuestion(use.id, use.name, use.arguments, "the plan is ready: go ahead with it?")
     )
     if isinstance(answer, Deny):
-        said = f" They said: {answer.message}" if answer.message else ""
-        return ToolOutcome(f"{DENIED}: the plan was not approved.{said} {saved}. Plan mode stays on.", is_error=True)
+        no = denied(f"The plan was not approved. {saved}. Plan mode stays on.", answer.message)
+        return ToolOutcome(no, is_error=True, refused_by="user")
     context.mode = context.mode_before
     return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from anyio import to_thread
@@ -43,11 +43,15 @@ class ToolRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call gives: a text, or blocks; `behind` are messages that follow the results."""
+    """What a call gives: a text, or blocks; `behind` are messages that follow the results.
+
+    `refused_by`: it was never made, since the user (or a rule, a hook: `host`) said no. No tool sets this by its text.
+    """
 
     content: str | list[dict[str, Any]]
     is_error: bool = False
     behind: tuple[Message, ...] = ()
+    refused_by: Literal["user", "host"] | None = None
 
     @property
     def text(self) -> str:

@@ -25,7 +25,6 @@ from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import (
-    DENIED,
     TO_THE_END,
     UNDONE,
     AnsweredCall,
@@ -219,12 +218,6 @@ _SAID_WITH_IT = re.compile(r"the user said:\s*(.+?)(?:\s*\n\nNote: The user's ne
 _APPROVED = "User has approved your plan"
 _REFUSED_CHARS = 160  # of a command that was refused
 _WORDS_CHARS = 600  # of what a user said to a call that they refused, or to a question
-# A call that was never done: a person, a hook or the host refused it. What a failing program prints begins otherwise.
-_REFUSED = re.compile(
-    r"\s*(?:The user doesn't want to (?:proceed|take this action)|\[Request interrupted by user|<tool_use_error>|"
-    r"Permission to use |Permission denied by|(?:PreToolUse:?\S* )?(?:[Hh]ook|operation)\b.{0,80}\bblocked|"
-    r"This command requires approval|Claude requested permissions)"
-)
 
 
 class TextPiece(NamedTuple):
@@ -439,8 +432,8 @@ class LedgerExtractor:
             text = unnumbered(text)
         if action.kind != "todo":
             _add(found, REPORT if action.kind == "agent" else OUTPUT, text, result.tool_use_id)
-        # What a call that went well brings may say the same: a file, a page, the report of a sub-agent (SEC-1).
-        is_refused = bool(result.is_error) and bool(_REFUSED.match(whole))
+        refused_by = message.refused_by(result.tool_use_id)  # its text may say so, too: that is the tool's (SEC-1)
+        is_refused = refused_by is not None
         is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
         if is_run and _LINTS.search(action.command) and not runner_of(action.command):
@@ -458,7 +451,7 @@ class LedgerExtractor:
             for fate in action.removals if is_certain or is_run else ():
                 events.append(FilesRemoved(fate, is_certain and fate.path.rpartition("/")[2] not in written))
         if is_refused:  # nothing was done, and the refusal is no error of the work
-            if call and whole.startswith(DENIED):
+            if call and refused_by == "user":
                 events.append(_turned_down(call, whole, message.at))
         elif background and any(not one.has_ended for one in background) and action.kind == "run":
             started = ResultOutcome(None, None, "started in the background")
@@ -471,7 +464,7 @@ class LedgerExtractor:
             events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed))
             news = repository_news(command, text, ok=is_certain)
             events += [news] if news is not None else []
-        if call and action.kind in ("ask", "plan") and not result.is_error and not is_refused:
+        if call and not result.is_error and not is_refused and self.tools.asks_user(call.use.name):
             events += _answered(call, whole, message.at)
         if call and action.kind == "todo" and not result.is_error:
             planned = todo_update(action.kind, call.use.name, call.arguments, whole)

@@ -58,6 +58,7 @@ _KNOWN: Final[tuple[tuple[str, ActionKind], ...]] = (
     (r"read\w*|view\w*|open\w*|cat|goto|scroll_\w+|get_?file\w*|load_?file|(file|fs)_?read", "read"),
     (r"bash\w*|shell\w*|\w*exec\w*|run\w*|terminal\w*|local_?shell\w*|powershell|cmd|command|python|ipython\w*", "run"),
 )
+_ASK_USER: Final = frozenset({"askuserquestion", "askfollowupquestion", "askuser"})
 PATH_KEYS: Final = (
     "file_path", "path", "notebook_path", "filePath", "file_name", "filename", "file", "absolute_path", "target_file",
     "relative_path", "abs_path", "uri",
@@ -133,8 +134,17 @@ class ToolTable:
             self._seen[name] = self._find(name)
         return self._seen[name]
 
+    def asks_user(self, name: str) -> bool:
+        """Whether what a tool of this name brings is the user's answer, and not what some server calls `ask`."""
+        kind = self.kind(name)
+        if kind not in ("ask", "plan"):
+            return False
+        if any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in self.own):
+            return True
+        return _bare(name) == name and (kind == "plan" or plain_name(name) in _ASK_USER)
+
     def _find(self, name: str) -> ActionKind:
-        bare = re.split(r"__|\.|/|:", name)[-1] or name
+        bare = _bare(name)
         snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", bare).replace("-", "_")
         for pattern, kind in self.own:
             if re.fullmatch(pattern, name, re.IGNORECASE):
@@ -158,6 +168,11 @@ class ToolTable:
         if kind in ("read", "edit", "write"):
             return _on_files(kind, arguments)
         return ToolAction(kind, command)
+
+
+def _bare(name: str) -> str:
+    """The name of a tool without that of its server."""
+    return re.split(r"__|\.|/|:", name)[-1] or name
 
 
 def first_text(arguments: Mapping[str, Any], keys: Iterable[str]) -> str:
@@ -257,9 +272,11 @@ def _written(arguments: Mapping[str, Any]) -> str:
 
 # --- calls with their answers
 
-DENIED: Final = "The user doesn't want to proceed with this tool use"
 # How results begin by which a tool says that it changed nothing, without being marked as an error.
-UNDONE: Final = ("Error", "error:", "apply_patch verification failed", "Your proposed edit has introduced")
+UNDONE: Final = (
+    *("Error", "error:", "<tool_use_error>", "apply_patch verification failed"),
+    "Your proposed edit has introduced",
+)
 
 
 @dataclass(eq=False)
@@ -293,10 +310,8 @@ class AnsweredCall:
 
     @property
     def has_failed(self) -> bool:
-        """The call did nothing: an error, or a person said no."""
-        if self.result.is_error:
-            return True
-        return self.text.startswith((DENIED, "<tool_use_error>"))
+        """The call did nothing: an error, or it was never made. Its own words decide nothing: they are the tool's."""
+        return bool(self.result.is_error)
 
     def word(self, *keys: str) -> str | None:
         """The first argument among these that is a text."""

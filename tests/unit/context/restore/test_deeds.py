@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.calls import happened, numbered, used
 
-from perdure.transcript.tool_calls.actions import DENIED, AnsweredCall
+from perdure.transcript.tool_calls.actions import AnsweredCall
 from perdure.transcript.tool_calls.files import FileAction, KnownLines, file_actions
+from perdure.transcript.tool_calls.refusals import DENIED
 
 pytestmark = pytest.mark.unit
 

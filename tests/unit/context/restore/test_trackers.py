@@ -9,7 +9,7 @@ from tests.calls import numbered, tracked, used, words
 
 from perdure.compaction.restore import files, kinds
 from perdure.transcript.messages import Message
-from perdure.transcript.tool_calls.actions import DENIED
+from perdure.transcript.tool_calls.refusals import DENIED
 
 pytestmark = pytest.mark.unit
 
