@@ -8,10 +8,13 @@ import anyio
 import pytest
 
 from perdure import Message, Settings
-from perdure.adapters.memory.directory import FileMemories, JoinedMemories, MemoryDirectory
+from perdure.adapters.memory.catalogue import FolderMemories
+from perdure.adapters.memory.directory import FileMemories, JoinedMemories, MemoryDirectory, file_memories
+from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.engine.reminders import remind
+from perdure.memory.changes import SaveMemory, Stamp
 from perdure.memory.files import topic
-from perdure.memory.retrieval import MemoryQuery
+from perdure.memory.retrieval import MemoryQuery, index_marks
 from perdure.transcript.blocks import Text
 from perdure.wiring import SessionOptions, create_session
 
@@ -39,6 +42,73 @@ def test_the_value_that_holds_now_stands_in_the_place_of_older_ones(tmp_path: Pa
     put(tmp_path, "project_again.md", "Moved again", "Now Oslo.", "supersedes: [project_moved.md]")
     put(tmp_path, "project_lunch.md", "Lunch", "At noon.")
     assert asked(tmp_path, "which deploy region has the site?") == ["project_again.md"]
+
+
+HANDS = ("user", "assistant", "tool", None)  # the most trusted first; None: not by a writer of ours
+
+
+def written(folder: Path, file: str, name: str, body: str, by: str | None, *more: str) -> None:
+    """A memory by this hand."""
+    if by is None:
+        return put(folder, file, name, body, *more)
+    put(folder / "draft", file, name, body, *more)
+    text = (folder / "draft" / file).read_text()
+    (folder / "draft" / file).unlink()
+    (folder / "draft").rmdir()
+    stamp = Stamp(origin=by, at=1.0, by="user" if by == "user" else "agent")  # type: ignore[arg-type]
+    anyio.run(lambda: file_memories(folder).write(SaveMemory(name=file, text=text), stamp, mode="auto"))
+    return None
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+@pytest.mark.parametrize("old", HANDS)
+@pytest.mark.parametrize("new", HANDS)
+def test_a_memory_takes_no_place_of_one_on_a_more_trusted_word(
+    tmp_path: Path, new: str | None, old: str | None, is_pinned: bool
+) -> None:
+    """MEM-14, SEC-1: whoever gets one memory written would hide any other, also one that a person pinned."""
+    pin = ("pinned: true",) if is_pinned else ()
+    written(tmp_path, "rule.md", "Push rule", "Never push to main.", old, *pin)
+    written(tmp_path, "new.md", "Fine", "Push at once.", new, "supersedes: rule")
+    ranks = {"user": 2, "assistant": 1, "tool": 0, None: 0}
+    may = ranks[new] >= ranks[old]
+    if is_pinned and old is None:
+        may = new in (None, "user")
+    directory = MemoryDirectory(tmp_path, cache=tmp_path / "cache.msgpack")
+    directory.rescan()
+    for one in (directory, MemoryDirectory(tmp_path, cache=tmp_path / "cache.msgpack")):
+        found = [each.card.file for each in one.ask(MemoryQuery(query="which push rule?", has_pins=True))]
+        assert (found[0] == "new.md") == may, found
+        (claim,) = (each for each in one.cards.values() if each.file == "new.md")
+        assert (claim.supersedes == ("rule.md",)) == may
+        assert any("more trusted word" in problem for problem in claim.problems) != may
+        assert ("rule.md" in index_marks(one.cards)) == may
+
+
+def test_a_memory_that_was_edited_around_us_has_nobodys_word(tmp_path: Path) -> None:
+    """SEC-11: what the log says of a file is about its bytes of then."""
+    written(tmp_path, "rule.md", "Push rule", "Never push to main.", "user")
+    written(tmp_path, "new.md", "Fine", "Push at once.", "user", "supersedes: rule")
+    assert asked(tmp_path, "which push rule?") == ["new.md"]
+    put(tmp_path, "new.md", "Fine", "Push at once, all of it.", "supersedes: rule")
+    assert asked(tmp_path, "which push rule?") == ["rule.md"]
+
+
+def test_in_memory_directories_of_a_store_it_is_the_same() -> None:
+    """MEM-13, MEM-14: the words are read where the files are."""
+
+    async def body() -> list[str]:
+        folder = InMemoryFolder()
+        store = StoredMemories(folder)
+        head = "---\nname: {}\ndescription: {}\ntype: project\n{}---\n{}\n"
+        rule = head.format("Push rule", "Push rule", "", "Never push to main.")
+        new = head.format("Fine", "Fine", "supersedes: rule\n", "Push at once.")
+        await store.write(SaveMemory(name="rule.md", text=rule), Stamp(origin="user", at=1.0, by="user"), mode="auto")
+        await store.write(SaveMemory(name="new.md", text=new), Stamp(origin="assistant", at=2.0), mode="auto")
+        found = await FolderMemories(folder).find(MemoryQuery(query="which push rule?"))
+        return [one.card.file for one in found.chosen]
+
+    assert anyio.run(body) == ["rule.md"]
 
 
 def test_what_supersedes_nothing_that_is_there_changes_nothing(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ class MemoryRecall:
         sources = await self._sources(session)
         return [
             recalled_text(
-                RecalledMemory(by_file[card.file], card.modified),
+                RecalledMemory(replace(by_file[card.file], supersedes=card.supersedes), card.modified),
                 now=now,
                 budget_tokens=budget,
                 source=sources.get(f"{MEMORY_ROOT}/{card.file}", _NOT_RECORDED),

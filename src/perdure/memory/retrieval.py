@@ -12,6 +12,7 @@ from heapq import nlargest
 from perdure.memory.asked import AskedQuestion, AskedWeights, Name, asked_question, names_of, said_names
 from perdure.memory.files import Topic
 from perdure.memory.scope import EVERYWHERE, MemoryScope, Work
+from perdure.memory.trust.labels import TrustLevel
 from perdure.text.scoring import Counts, IndexField, TextIndex, widen_terms
 from perdure.text.synonyms import similar_terms
 from perdure.text.words import SELF, STOP_WORDS, asked_terms, plain_words, terms
@@ -54,7 +55,10 @@ _TOOL_PART = re.compile(r"__|[\s./:]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCard:
-    """What is known of a memory without its body. `modified` is in seconds since the epoch, `uses` counts recalls."""
+    """What is known of a memory without its body. `modified` is in seconds since the epoch, `uses` counts recalls.
+
+    `supersedes` are those of the memories that it names that it may stand in the place of (`may_supersede`).
+    """
 
     file: str
     name: str
@@ -206,6 +210,17 @@ def current_memories(cards: Mapping[str, MemoryCard], work: Work | None = None) 
         if now not in seen:  # in a circle nothing is the current one
             found[old] = now
     return found
+
+
+def may_supersede(new: TrustLevel | None, old: TrustLevel | None, *, is_pinned: bool) -> bool:
+    """Whether a memory may stand in the place of another: not of one on a more trusted word than its own (SEC-1).
+
+    The words are those of their recorded writers; None, where none of ours wrote it, is nobody's. What is pinned, and
+    written around us, a person's editor wrote as likely as not: only the user's word reaches it, or another such file.
+    """
+    if is_pinned and old is None:
+        return new in (None, TrustLevel.USER)
+    return (new or TrustLevel.OUTSIDE) >= (old or TrustLevel.OUTSIDE)
 
 
 def index_marks(cards: Mapping[str, MemoryCard]) -> dict[str, str]:

@@ -7,18 +7,29 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Protocol
 
 import anyio.to_thread
 import msgspec
 
-from perdure.adapters.memory.store import LOCK, LOCK_SECONDS, STATE, OpenedFolder, StoredFolder
+from perdure.adapters.memory.store import (
+    AUDIT,
+    LOCK,
+    LOCK_SECONDS,
+    MOST_AUDIT_BYTES,
+    MOST_FILE_BYTES,
+    STATE,
+    OpenedFolder,
+    StoredFolder,
+    log_entries,
+)
 from perdure.context.provenance import MEMORY_ROOT
 from perdure.errors import FileMissing, FileRefused
-from perdure.memory.changes import decoded
+from perdure.memory.changes import TRUST, decoded, digest_of, provenance
 from perdure.memory.files import INDEX, Topic, topic
 from perdure.memory.index_file import index_hooks, normalised_index
 from perdure.memory.meaning import compared_text, rank_by_meaning
@@ -32,9 +43,11 @@ from perdure.memory.retrieval import (
     counts_of,
     empty_index,
     index_marks,
+    may_supersede,
     rank_memories,
 )
 from perdure.memory.scope import EVERYWHERE, MemoryScope
+from perdure.memory.trust.labels import TrustLevel
 from perdure.ports.memory import MeaningIndex, MemoryIndex, MemorySearchResult
 from perdure.text.scoring import Counts, TextIndex
 
@@ -100,6 +113,7 @@ class MemoryCatalogue(ABC):
     _cards: dict[str, MemoryCard] = field(default_factory=dict, init=False)
     _index: TextIndex = field(default_factory=empty_index, init=False)
     _hooks: str = field(default="", init=False)  # digest of what the indexes said
+    _is_settled: bool = field(default=False, init=False)
     _meaning: MeaningIndex | None = field(default=None, init=False)  # once somebody asked by meaning
 
     def __len__(self) -> int:
@@ -136,6 +150,10 @@ class MemoryCatalogue(ABC):
         return candidates(self._index, self._cards, wanted)
 
     @abstractmethod
+    def _whole(self, name: str, most_bytes: int) -> bytes | None:
+        """A file of the directory, also a hidden one; None when it can't be read, or has more bytes."""
+
+    @abstractmethod
     def _heads(self, files: Sequence[str]) -> Iterator[tuple[str, str | UnreadableFile]]:
         """The beginnings of files, as far as they can be read."""
 
@@ -156,7 +174,41 @@ class MemoryCatalogue(ABC):
         for file in gone:
             self._forget(file)
         self._hooks = digest
+        if stale or gone or not self._is_settled:
+            self._settle()
         return len(stale) + len(gone)
+
+    def _settle(self) -> None:
+        """Let each memory supersede what its word reaches, and say of which it doesn't (MEM-14, SEC-1)."""
+        claims = {file: [old for old in one.supersedes if old in self._files] for file, one in self._files.items()}
+        claiming = {file: named for file, named in claims.items() if named}
+        words = self._words({*claiming, *chain.from_iterable(claiming.values())}) if claiming else {}
+        for file in [file for file, one in self._files.items() if one.supersedes]:
+            card, new = self._files[file].card(file), words.get(file)
+            above = [
+                old
+                for old in claims[file]
+                if not may_supersede(new, words.get(old), is_pinned=self._files[old].is_pinned)
+            ]
+            said = tuple(
+                f"supersedes {old}, which stands on a more trusted word: that one still holds" for old in above
+            )
+            self._cards[file] = replace(
+                card,
+                supersedes=tuple(old for old in card.supersedes if old not in above),
+                problems=(*card.problems, *said),
+            )
+        self._is_settled = True
+
+    def _words(self, files: Collection[str]) -> Mapping[str, TrustLevel]:
+        """On whose word files stand, of those that are as a writer of ours left them."""
+        log = self._whole(AUDIT, MOST_AUDIT_BYTES)
+        known = provenance(log_entries(log)) if log else {}
+        return {
+            file: TRUST[known[file].least]
+            for file in files
+            if file in known and digest_of(self._whole(file, MOST_FILE_BYTES) or b"") == known[file].digest
+        }
 
     def _take(self, stale: list[str], files: Mapping[str, FileStat], said: Mapping[str, str]) -> None:
         texts: list[tuple[str, Counts]] = []
@@ -244,6 +296,11 @@ class FolderCatalogue(MemoryCatalogue):
         for file in files:
             data = read.get(file)
             yield file, UnreadableFile(file, "it is gone") if data is None else data.decode("utf-8", "replace")
+
+    def _whole(self, name: str, most_bytes: int) -> bytes | None:
+        with suppress(FileRefused):
+            return self._opened.read(name, limit_bytes=most_bytes) if self._opened is not None else None
+        return None
 
 
 class FolderMemories:

@@ -162,6 +162,13 @@ class MemoryDirectory(MemoryCatalogue):
         except FileRefused as e:
             raise PermissionError(errno.EACCES, str(e).removeprefix(f"{name_for_people(file)}: "), file) from e
 
+    def _whole(self, name: str, most_bytes: int) -> bytes | None:
+        try:
+            with RootedFolder.open(self.path, is_theirs=True, rules=PROJECT, calls=self.calls) as root:
+                return root.read(name, limit_bytes=most_bytes)
+        except (FileRefused, OSError):
+            return None
+
     # --- the cache file
 
     def _load(self) -> None:

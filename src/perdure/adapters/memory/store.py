@@ -631,7 +631,7 @@ class StoredMemories:
             if size > self._read_to:
                 data = folder.read(AUDIT, limit_bytes=MOST_AUDIT_BYTES, offset=self._read_to)
                 whole = data.rfind(b"\n") + 1
-                self._entries += [entry for line in data[:whole].split(b"\n") if (entry := _entry(line)) is not None]
+                self._entries += log_entries(data[:whole])
                 self._read_to += whole
             return list(self._entries)
 
@@ -761,6 +761,11 @@ def _bytes(folder: OpenedFolder, name: str) -> bytes | None:
         return folder.read(name, limit_bytes=MOST_FILE_BYTES)
     except FileMissing:
         return None
+
+
+def log_entries(data: bytes) -> list[MemoryLogEntry]:
+    """The entries of a log. A line that can't be read is left out."""
+    return [entry for line in data.split(b"\n") if (entry := _entry(line)) is not None]
 
 
 def _entry(line: bytes) -> MemoryLogEntry | None:
