@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import anyio
 
@@ -22,6 +23,7 @@ from perdure.engine.ask import JobModels, ask_job, background_models
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession, Services
 from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
+from perdure.memory.asked import common_terms
 from perdure.memory.files import INDEX
 from perdure.memory.index_file import IndexLimits, index_changes, index_excerpt
 from perdure.memory.places import TEAM
@@ -47,6 +49,7 @@ NAME = "memory"
 INDEX_NAME = "memory_index"
 FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
 ANSWER_TOKENS = 400
+COMMON_TEXTS, COMMON_CHARS = 30, 1_000  # said before: how many are looked at for words that are common here
 _NOT_RECORDED = "it isn't recorded who wrote it"
 _FROM = {"tool": "from the result of a tool", "web": "from the web"}
 
@@ -132,6 +135,7 @@ class MemoryRecall:
             by_meaning=settings.retrieval_semantic,
             work=self._work.about((*named_paths(query), *_touched(session, settings.memory_tool_turns))),
             is_unasked=True,
+            common=common_terms(_said_before(session)),
         )
 
     async def _chosen(self, session: LiveSession, wanted: MemoryQuery) -> tuple[tuple[MemoryCard, ...], str, int]:
@@ -350,6 +354,18 @@ def _shown_memories(session: LiveSession) -> dict[str, float]:
         if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
             found |= memories_told(_texts_of(item))
     return found
+
+
+def _said_before(session: LiveSession) -> Iterator[str]:
+    """The beginnings of what both said last, without the prompt itself."""
+    spoken_items = (item for item in reversed(session.view.items[:-1]) if not item.is_hidden)
+    texts = (user_text(item) or _answer_text(item) for item in spoken_items)
+    for text in islice(filter(None, texts), COMMON_TEXTS):
+        yield text[:COMMON_CHARS]
+
+
+def _answer_text(item: ViewItem) -> str:
+    return _texts_of(item) if item.message.role == "assistant" else ""
 
 
 def _last_turns(session: LiveSession, turns: int) -> Iterator[list[ViewItem]]:

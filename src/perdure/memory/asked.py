@@ -7,9 +7,11 @@ is about that mentions it; and who says nothing but a name means what is called 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from string import ascii_lowercase
 
 from perdure.text.scoring import MOST_OF_ONE, TextIndex, widen_terms
@@ -22,6 +24,8 @@ MOST_MENDED = 40  # words of a question are looked at for slips
 MOST_SAID = 500  # terms at the beginning of a question, and at its end, in which names are looked for
 MOST_KEYWORDS = 6  # of a memory are names of it
 TELLING_SHARE = 0.5  # of a rare term's weight: a word that many memories hold is no name of one
+KEYWORD_SHARE = 0.6  # the same for a keyword of one word, which anybody may list
+COMMON_SHARE, COMMON_LEAST = 0.2, 3  # of what was said in a session, and so many: who holds a term of it isn't meant
 SHARED_NAME = 0.5  # of what a said name counts is lost to memories whose longer names hold it
 UNKNOWN_SHARE = 1 / 3  # of a rare term's weight, for what no memory says
 COVERED_SHARE = 0.5  # of a question has to be held by what holds a single term of it
@@ -168,6 +172,27 @@ class AskedWeights:
             if term not in taken and any(index.share(one, number) for one in by)
         ]
         return len(held) > 1 or sum(map(self.weights.__getitem__, held)) >= COVERED_SHARE * sum(self.weights.values())
+
+
+def common_terms(texts: Iterable[str]) -> frozenset[str]:
+    """The terms that are said again and again: as a keyword such a word tells nothing of what is asked now."""
+    said = [frozenset(ordered_terms(text)) for text in texts]
+    holds = Counter(chain.from_iterable(said))
+    least = max(COMMON_LEAST, COMMON_SHARE * len(said))
+    return frozenset(term for term, count in holds.items() if count >= least)
+
+
+def telling_names(index: TextIndex, name: str, keywords: tuple[str, ...], common: Collection[str]) -> tuple[Name, ...]:
+    """What a memory is called, without keywords that are ordinary words here: `test`, `build`, `config`.
+
+    Which these are, the memories and the session tell: what several hold, or is said all the time, is no name of one.
+    """
+    own = names_of(name, ())
+    return tuple(
+        one
+        for one in names_of(name, keywords)
+        if len(one) > 1 or one in own or (one[0] not in common and index.weight(one[0]) >= KEYWORD_SHARE * index.rare)
+    )
 
 
 @lru_cache(maxsize=1 << 14)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from perdure.memory.asked import AskedQuestion, AskedWeights, Name, asked_question, names_of, said_names
+from perdure.memory.asked import AskedQuestion, AskedWeights, Name, asked_question, said_names, telling_names
 from perdure.memory.files import Topic
 from perdure.memory.scope import EVERYWHERE, MemoryScope, Work
 from perdure.memory.trust.labels import TrustLevel
@@ -82,7 +82,7 @@ class MemoryQuery:
     `has_pins`: pinned memories come first, whatever is asked. `work`: only memories that hold for it; None, as where a
     person searches: all. `needs_paths`: only memories that are for some files. `is_unasked`: nobody asked for memories,
     so that none is better than one that hardly fits. `by_meaning`: nearness in meaning counts as well, where something
-    can tell it.
+    can tell it. `common` are terms said all the time in this session (`memory.asked.common_terms`).
     """
 
     query: str
@@ -97,6 +97,7 @@ class MemoryQuery:
     needs_paths: bool = False
     is_unasked: bool = False
     by_meaning: bool = False
+    common: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _fitting(
 
     def called(number: int) -> tuple[Name, ...]:
         card = cards.get(index.keys[number] or "")
-        return names_of(card.name, card.keywords) if card is not None else ()
+        return telling_names(index, card.name, card.keywords, wanted.common) if card is not None else ()
 
     top = nlargest(MOST_NAMED, scores) or [0.0]
     least = max(wanted.floor * possible, (UNASKED_SHARE if wanted.is_unasked else ASKED_SHARE) * top[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from perdure.memory.asked import asked_question, mended_term
+from perdure.memory.asked import asked_question, common_terms, mended_term
 from perdure.memory.files import Topic
 from perdure.memory.retrieval import (
     SEARCH_FLOOR,
@@ -136,3 +136,39 @@ def test_who_lists_every_word_is_not_meant_by_each_question() -> None:
     few, cards = made((*MEMORIES, ("all.md", "Notes", "Ask me about everything", words[:2])))
     asked = MemoryQuery(query="what about the pods?", limit=10, is_unasked=True)
     assert [one.card.file for one in rank_memories(few, cards, asked)] == ["all.md"]
+
+
+ORDINARY = (
+    ("ci.md", "Continuous integration", "Tests run on every merge", ()),
+    ("pytest.md", "How we call pytest", "Run the tests with -n 4, and never the slow tests alone", ()),
+    ("mocks.md", "No mocks", "Tests talk to a real database", ()),
+    *(
+        (f"{name}.md", name, f"Its tests are below tests/{name}", ())
+        for name in ("orders", "billing", "search", "mail")
+    ),
+    ("notes.md", "Notes", "Things to know", ("test", "build", "quarkbeam")),
+)
+
+
+def test_a_keyword_that_several_memories_hold_is_no_name() -> None:
+    """MEM-4: else one memory with ordinary words as keywords is meant by each question that says one of them."""
+    index, cards = made((*MEMORIES, *ORDINARY))
+    asked = MemoryQuery(query="how do I run the tests with pytest?", limit=10, is_unasked=True)
+    assert next(one.card.file for one in rank_memories(index, cards, asked)) == "pytest.md"
+    assert "notes.md" not in [one.card.file for one in rank_memories(index, cards, asked)]
+    named = MemoryQuery(query="and what was it about the quarkbeam again?", limit=10, is_unasked=True)
+    assert [one.card.file for one in rank_memories(index, cards, named)] == ["notes.md"]
+
+
+def test_a_keyword_that_is_said_all_the_time_is_no_name() -> None:
+    """MEM-4: which words are ordinary here, the session tells."""
+    index, cards = made((*MEMORIES, *ORDINARY))
+    question = "please look why the build of the importer takes so long since the weekend"
+    said = [f"The build of step {n} is done: the importer reads what it should." for n in range(3)]
+    assert common_terms(said) >= {"build"} and not common_terms(said[:2])
+
+    def found(common: Iterable[str]) -> list[str]:
+        asked = MemoryQuery(query=question, limit=10, is_unasked=True, common=frozenset(common))
+        return [one.card.file for one in rank_memories(index, cards, asked)]
+
+    assert found(()) == ["notes.md"] and not found(common_terms(said))
