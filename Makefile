@@ -1,5 +1,5 @@
 # Needs make and Python 3.11 to 3.14; everything else is installed into .venv on first use.
-# Another interpreter: make test PYTHON=python3.13
+# Another interpreter, in an environment of its own: make test PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= python3
 VENV   := .venv
@@ -14,10 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/scale.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live million scale crossing attack chaos scenes lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live million scale crossing attack chaos scenes lint format types imports golden golden-all dist release-check clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, offline
 	$(BIN)/python -m perdure.lab.demo $(ARGS)
@@ -103,13 +103,19 @@ golden: $(STAMP) ## rewrite the golden files and show what changed
 golden-all: $(STAMP) ## the golden files against all recordings, driven in every way (about two minutes on one core)
 	PERDURE_GOLDEN_ALL=1 $(BIN)/python -m pytest tests/golden $(ARGS)
 
+dist: $(STAMP) ## the wheel and the sdist of the last commit into dist/, the same bytes whenever they are built
+	$(BIN)/python -m tools.release_check --build-only
+
+release-check: $(STAMP) ## build a release, install it into fresh environments of each Python here, and try it (ARGS='--python 3.13')
+	$(BIN)/python -m tools.release_check $(ARGS)
+
 clean: ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
-		"Perdure needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v)'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 15) else \
+		"Perdure needs Python 3.11 to 3.14, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.13" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
