@@ -70,8 +70,11 @@ def built_in(folder: Path) -> Built:
 
 
 def texts_of_this_machine(folders: Iterable[Path], environ: Mapping[str, str]) -> dict[bytes, str]:
-    """What a release must not hold: names of folders here, and values of variables that look like secrets."""
-    found = {os.fsencode(folder): "a folder of this machine" for folder in folders if len(folder.parts) > 1}
+    """What a release must not hold: names of folders here, and values of variables that look like secrets.
+
+    Folders right below the root are left out: others have those too, and texts may speak of them.
+    """
+    found = {os.fsencode(folder): "a folder of this machine" for folder in folders if len(folder.parts) > 2}
     for name, value in environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SECRET_LENGTH and not os.path.exists(value):
             found[value.encode()] = f"the value of {name}"

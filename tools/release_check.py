@@ -206,17 +206,11 @@ def check_release(version: str) -> str:
 
 def a_log() -> str:
     """A log of Claude Code, in which a pool of connections runs out; its folder is called PROJECT."""
-    at, messages = (
-        1_750_000_000.0,
-        [Message.of("user", f"Why is there a {WORDS}?", id=MessageId("m0"), at=1_750_000_000.0)],
-    )
+    at = 1_750_000_000.0
+    messages = [Message.of("user", f"Why is there a {WORDS}?", id=MessageId("m0"), at=at)]
     for turn in range(12):
-        use = {
-            "type": "tool_use",
-            "id": f"c{turn}",
-            "name": "Bash",
-            "input": {"command": f"grep -n pool src/{turn}.py"},
-        }
+        command = f"grep -n pool src/{turn}.py"
+        use = {"type": "tool_use", "id": f"c{turn}", "name": "Bash", "input": {"command": command}}
         output = "\n".join(f"{n}: pool = connect(size={turn})" for n in range(300))
         result = {"type": "tool_result", "tool_use_id": f"c{turn}", "content": output}
         messages.append(
@@ -237,12 +231,10 @@ def a_log() -> str:
 
 def is_cut_off() -> list[str]:
     """What to put before a command so that it has no network; nothing where the machine doesn't allow that."""
-    for words in (["unshare", "-n"], ["unshare", "-rn"]):
-        if (
-            shutil.which("unshare")
-            and subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
-        ):
-            return words
+    if shutil.which("unshare"):
+        for words in (["unshare", "-n"], ["unshare", "-rn"]):
+            if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+                return words
     return []
 
 
