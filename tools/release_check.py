@@ -82,7 +82,7 @@ WRONG = """
 async def wrong(session: Session) -> str:
     return (await session.prepare()).tokens
 """
-SEEN = 'wrong.py:19: error: Incompatible return value type (got "int", expected "str")'
+SEEN = 'wrong.py:18: error: Incompatible return value type (got "int", expected "str")'
 
 
 class CheckFailed(Exception):

@@ -1,4 +1,4 @@
-"""What released versions left on people's disks opens, reads the same, and can still be undone (REL-6, ENG-3).
+"""What released versions left on people's disks opens, reads the same, and can still be undone (REL-6, ENG-3, OPS-1).
 
 homes/README.md says what is in there. Journals name the folder that they were made in, so where files are put back they
 have to stand there.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -184,3 +185,78 @@ def test_settings_of_the_home_hold(home: Path, capsys: pytest.CaptureFixture[str
     """CLI-3: the user's file, and the file of the trusted project."""
     shown = run(capsys, "config")
     assert "60000" in shown.replace(",", "") and "1500" in shown.replace(",", "")
+
+
+# --- an update, in the place and under the name that 0.1 gave it ------------------------------------------------------
+
+# Kinds of records that 0.1 knows (commit 827f0e0). It skips others: a session that holds one looks different there.
+KNOWN_TO_0_1 = frozenset(
+    "calibrated cleared collapsed compacted compaction_failed cursor front in_flight media_replaced message "
+    "neutralised noted offloaded pinned repaired rewound settled snipped thinking_dropped titled undone".split()
+)
+# What reading adds to a home: indexes, which are made anew when they are missing, and the name of a project's folder.
+MADE_BY_READING = re.compile(r"index\.db(-journal|-wal|-shm)?|memory-index/[0-9a-f]+\.msgpack|projects/[^/]+/project")
+
+
+@pytest.fixture
+def updated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home where 0.1 had it, in its person's own folder, and nothing that says so."""
+    monkeypatch.delenv("PERDURE_HOME")
+    return home.rename(PLACE / ".holdfast")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_update_changes_nothing_that_is_only_read(updated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """OPS-1, CLI-3: sessions, searches, memories, notes and settings are found, and each file of 0.1 is as it was."""
+    before = files(PLACE)
+    assert "rewound" in run(capsys, "sessions")
+    plain = session_named(capsys, "plain")
+    assert "plain" in run(capsys, "search", "--all", "utf-8")
+    assert "line 1199" in run(capsys, "recall", plain, "c5")
+    assert "tabs" in run(capsys, "memory", "ls") and "make test" in run(capsys, "memory", "search", "how to build")
+    assert "# " in run(capsys, "notes", "show", session_named(capsys, "compacted"))
+    assert str(updated) in run(capsys, "config") and "all is well" in run(capsys, "doctor")
+    run(capsys, "context", plain)
+    run(capsys, "inspect", plain)
+    run(capsys, "export", plain, "--out", str(PLACE / "app" / "plain.jsonl"))
+    after = files(PLACE)
+    assert {name: after.get(name) for name in before} == before
+    new = {name.removeprefix(".holdfast/") for name in after.keys() - before.keys()} - {"app/plain.jsonl"}
+    assert new and not [name for name in new if not MADE_BY_READING.fullmatch(name)]
+
+
+def test_what_an_update_adds_0_1_can_read(updated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """OPS-1, ENG-3: a session that goes on keeps its lines, and gains only kinds of records that 0.1 knows."""
+    before = {path: path.read_bytes() for path in journals(updated)}
+    plain, compacted = session_named(capsys, "plain"), session_named(capsys, "compacted")
+    run(capsys, "run", "--resume", plain, "--model", "offline", "read src/loader.py")
+    run(capsys, "pin", plain, "Mind the loader.")
+    run(capsys, "rewind", plain, "-2", "--code")
+    run(capsys, "uncompact", compacted)
+    run(capsys, "compact", compacted)
+    run(capsys, "sessions", "rename", compacted, "shrunk")
+    changed = {path for path in before if path.read_bytes() != before[path]}
+    assert {path.parent.name for path in changed} == {plain, compacted}
+    for path in changed:
+        whole = path.read_bytes()
+        assert whole.startswith(before[path])
+        added = [json.loads(line) for line in whole[len(before[path]) :].splitlines()]
+        kinds = {record["type"] for line in added for record in line["records"]}
+        assert kinds and kinds <= KNOWN_TO_0_1
+    assert all(verify(path) == () for path in before)
+
+
+def test_the_folders_of_0_1_are_renamed_when_asked_for(updated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """OPS-1, CLI-3: all is found under the new name; memories keep their log, and a change in it can be undone."""
+    run(capsys, "doctor", "--repair")
+    assert not updated.exists() and not (PLACE / "app" / ".holdfast").exists()
+    assert {path.parent.parent.parent.parent for path in journals(PLACE)} >= {PLACE / ".perdure"}
+    shown = run(capsys, "doctor")
+    assert "7 of 7 are sound" in shown and "trusted" in shown
+    assert "line 1199" in run(capsys, "recall", session_named(capsys, "plain"), "c5")
+    assert "project_gone" in run(capsys, "memory", "log")
+    run(capsys, "memory", "undo")
+    assert "60000" in run(capsys, "config").replace(",", "")
