@@ -69,6 +69,16 @@ def built_in(folder: Path) -> Built:
     return Built(wheel, sdist)
 
 
+def differing(first: Path, *others: Path) -> list[str]:
+    """The files of other builds that aren't byte for byte those of the first one."""
+    return [
+        f"{path.name} of {folder.name}"
+        for folder in others
+        for path in sorted(folder.iterdir())
+        if not (first / path.name).is_file() or path.read_bytes() != (first / path.name).read_bytes()
+    ]
+
+
 def texts_of_this_machine(folders: Iterable[Path], environ: Mapping[str, str]) -> dict[bytes, str]:
     """What a release must not hold: names of folders here, and values of variables that look like secrets.
 
@@ -88,14 +98,11 @@ def wheel_problems(wheel: Path, tracked: Iterable[str], forbidden: Mapping[bytes
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
     wanted = {name.removeprefix("src/") for name in tracked if name.startswith(f"{PACKAGE}/")}
     wanted |= {f"{info}/{name}" for name in _DIST_INFO}
-    problems = [f"{wheel.name} lacks {name}" for name in sorted(wanted - held.keys())]
-    problems += [f"{wheel.name} holds {name}, which isn't the package's" for name in sorted(held.keys() - wanted)]
     package = PurePosixPath(PACKAGE).name
-    problems += [
-        f"{wheel.name} lacks {package}/{name}"
-        for name in _NEEDED
-        if not any(one.startswith(f"{package}/{name}") for one in held)
-    ]
+    needed = (f"{package}/{name}" for name in _NEEDED)
+    lacking = wanted - held.keys() | {name for name in needed if not any(one.startswith(name) for one in held)}
+    problems = [f"{wheel.name} lacks {name}" for name in sorted(lacking)]
+    problems += [f"{wheel.name} holds {name}, which isn't the package's" for name in sorted(held.keys() - wanted)]
     for name, data in sorted(held.items()):
         problems += _texts(f"{wheel.name}: {name}", data, forbidden)
         secrets = find_secrets(data.decode("utf-8", "replace"))

@@ -42,6 +42,7 @@ from tools.builds import (
     Built,
     build,
     built_in,
+    differing,
     export,
     git,
     sdist_problems,
@@ -164,9 +165,8 @@ def build_all(work: Path) -> Built:
     build(python, elsewhere, second, "--sdist", "--wheel", environ=others, umask=0o077)
     built = built_in(first)
     build(python, unpack(built.sdist, work / "unpacked"), third, "--wheel", environ=epoch)
-    for other in (*second.iterdir(), *third.iterdir()):
-        if other.read_bytes() != (first / other.name).read_bytes():
-            raise CheckFailed(f"{other.name} has other bytes when it is built again ({other.parent.name} build)")
+    if other := differing(first, second, third):
+        raise CheckFailed(f"built again, these have other bytes: {', '.join(other)}")
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for path in (built.wheel, built.sdist):

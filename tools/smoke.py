@@ -181,6 +181,7 @@ class Smoke:
             tools = json.loads(_line(server))["result"]["tools"]
             assert server.stdin is not None
             server.stdin.close()
+            server.stdin = None
             code = server.wait(30)
         finally:
             _end(server)
