@@ -62,6 +62,7 @@ TOOLS = ROOT / "build" / "release-tools"
 CONSTRAINTS = ROOT / "constraints.txt"
 SMOKE_SECONDS = 600
 SYSTEMS = ("linux", "macos", "windows")  # as uv names them
+MACOS = {"MACOSX_DEPLOYMENT_TARGET": "14.0"}  # the oldest that wordllama has wheels for; uv would take an older one
 CONSUMER = """\
 import asyncio
 
@@ -338,7 +339,7 @@ def check_wheels(minor: str, system: str) -> str:
     """All that `[all]` needs has wheels for a version of Python and a system, by constraints.txt."""
     command = ["pip", "compile", "-q", "--no-header", "--only-binary", ":all:", "--python-version", minor]
     source = ["--extra", "all", "-c", CONSTRAINTS, "pyproject.toml"]
-    found = run(tool("uv"), *command, "--python-platform", system, *source)
+    found = run(tool("uv"), *command, "--python-platform", system, *source, environ=MACOS)
     return f"{sum('==' in line for line in found.splitlines())} packages, all as wheels"
 
 
