@@ -175,3 +175,15 @@ def test_a_repair_counts_what_it_did(home: Path, capsys: pytest.CaptureFixture[s
     assert code == 0 and "3 damaged pieces set aside earlier" in out and "all is well" in out
     code, out = doctor(capsys, "--repair")
     assert code == 0 and "repaired" not in out, "a second one finds nothing to do"
+
+
+def test_meaning_that_is_switched_off_is_not_said_to_be_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MEM-15: whether the package is there or not."""
+    monkeypatch.setenv("PERDURE_RETRIEVAL_SEMANTIC", "false")
+    _, told = doctor(capsys)
+    assert "note     semantic: switched off by the setting retrieval_semantic\n" in told
+    monkeypatch.delenv("PERDURE_RETRIEVAL_SEMANTIC")
+    _, told = doctor(capsys)
+    assert " semantic: " in told and "switched off" not in told

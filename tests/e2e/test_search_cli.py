@@ -107,3 +107,11 @@ def test_a_result_has_its_own_project_and_stays_within_the_terminal(place: Path)
     piped = command("search", "--all", "--places", "needle", cwd=place / "p", env=env)
     assert any(len(line) > 72 for line in piped.stdout.splitlines()), "a line stays one for programs"
     assert "\x1b" not in command("search", "--all", "--places", "red", cwd=place / "p", env=env).stdout
+
+
+def test_sessions_and_places_are_either_or(place: Path) -> None:
+    """CLI-6: the last one used to hold, without a word."""
+    for order in (("--sessions", "--places"), ("--places", "--sessions")):
+        done = command("search", *order, "needle", cwd=place / "p", env=environment(place))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "perdure: --sessions can't be combined with --places: give one of them\n"

@@ -156,6 +156,8 @@ def _views_read(
     answers = KeptAnswers(config.home / CACHES / f"bench-{plan.signature(name)}.jsonl")
     if answers.found:
         note(f"{plural(len(answers.found), 'answer')} of an earlier run will be used again")
+    if answers.unread:
+        note(f"{answers.path}: {plural(answers.unread, 'line')} can't be read and will be asked again")
     if not is_agreed:
         if sys.stdin is None or not sys.stdin.isatty():
             raise BadSetting("calls are paid for: --yes starts without asking, --cap USD says what it may cost")
@@ -458,7 +460,8 @@ def public(
     from perdure.lab.bench.public import found_folders, measured_set, public_sets
 
     progress = Progress()
-    here = found_folders(folders, only or ())
+    here = found_folders(folders, only or (), on_look=progress.tell)
+    progress.clear()
     sets = []
     for one in public_sets(here):
         rows = measured_set(one, ranker or (), on_ranker=progress.tell)

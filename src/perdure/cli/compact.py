@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 app = family()
 STRATEGIES = ("ledger",)
 _SHOWN = 12  # of the messages dropped, in a table for people
+_LEAST_BUDGET = 200  # tokens: below, a record has room for cut names only, or for nothing
 
 
 @app.command(
@@ -393,6 +394,8 @@ def measure(
     if strategy not in STRATEGIES:
         raise BadSetting(f"--strategy {strategy}: a log can be measured with {', '.join(STRATEGIES)}")
     budget_tokens, tail_tokens = _tokens("--budget", budget), _tokens("--tail", tail)
+    if budget_tokens < _LEAST_BUDGET:
+        raise BadSetting(f"--budget {budget}: a record needs at least {_LEAST_BUDGET} tokens")
     if not file.is_file():
         what = "a folder: --at takes one log of it" if file.is_dir() else "there is no such log"
         raise SessionNotFound(f"{file}: {what}")
@@ -420,7 +423,11 @@ def _before(file: Path, at: int) -> list[Message]:
 
     found: list[Message] = []
     nearest = 0
-    for recording in read_recordings(file.read_bytes(), file.name):
+    data = file.read_bytes()
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    if at > count + 1:
+        raise BadSetting(f"--at {at}: {file} has {plural(count, 'line')}; --at {count + 1} takes all of them")
+    for recording in read_recordings(data, file.name):
         messages, last = said_before(recording, at)
         if messages and last >= nearest:
             found, nearest = messages, last

@@ -113,7 +113,6 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {version_of(name)}" for name in PACKAGES))
     yield from _settings()
-    yield _semantic()
     yield _sandbox()
     yield from _clients(place)
     for folder in (place, trust_root(Path.cwd()) / FORMER_FOLDER):
@@ -169,6 +168,7 @@ def _settings() -> Iterator[Finding]:
         config = configured()
     except BadSetting as e:
         yield Finding("settings", "problem", str(e))
+        yield _semantic(is_on=True)
         return
     for warning in config.warnings:  # what others wrote into a project is nothing that is wrong with this machine
         is_theirs = warning in config.theirs
@@ -179,13 +179,16 @@ def _settings() -> Iterator[Finding]:
     what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
     held = f", so it isn't used: {', '.join(config.unapproved)}" if config.unapproved else ""
     yield Finding("folder", "note" if held else "ok", what + held)
+    yield _semantic(is_on=config.settings.retrieval_semantic)
 
 
-def _semantic() -> Finding:
+def _semantic(*, is_on: bool) -> Finding:
     """MEM-15: whether memories are found by their meaning, too."""
     from perdure.adapters.semantic import semantic_state
 
     here = semantic_state()
+    if not is_on:
+        return Finding("semantic", "note", "switched off by the setting retrieval_semantic")
     return Finding("semantic", "ok" if here.is_there else "note", here.said)
 
 

@@ -186,13 +186,11 @@ def search(
         bool, typer.Option("--all", help="The sessions of all projects; those that matter most are shown.")
     ] = False,
     ranks_sessions: Annotated[
-        bool | None,
-        typer.Option(
-            "--sessions/--places",
-            help="Show which sessions matter to a prompt, or the places where the words stand.",
-            show_default="places; with --all, sessions",
-        ),
-    ] = None,
+        bool, typer.Option("--sessions", help="Show which sessions matter to a prompt; with --all it is so anyway.")
+    ] = False,
+    ranks_places: Annotated[
+        bool, typer.Option("--places", help="Show the places where the words stand, also with --all.")
+    ] = False,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Only what was said since: 90m, 12h, 2d, 1w, or a date.")
     ] = None,
@@ -213,6 +211,8 @@ def search(
     kept = KeptIn(store, tenant)
     if session is not None and (is_all or project or ranks_sessions):
         raise BadSetting("--session can't be combined with --all, --project or --sessions")
+    if ranks_sessions and ranks_places:
+        raise BadSetting("--sessions can't be combined with --places: give one of them")
     if not terms_of(words := " ".join(query)):
         raise BadSetting(f"search: there are no words in {words[:40]!r}: give at least one letter or digit")
     if rebuild:
@@ -242,7 +242,7 @@ def search(
             best = await archive.sessions(words, limit=limit, since=earliest)
             return await _described_sessions(best, kept_in, is_narrow=is_narrow)
 
-    if is_all if ranks_sessions is None else ranks_sessions:
+    if ranks_sessions or (is_all and not ranks_places):
         _show_sessions(in_loop(ranked), kept, has_since=since is not None, json=json)
         return
     found = in_loop(body)

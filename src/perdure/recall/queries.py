@@ -23,7 +23,7 @@ _EACH_UNSPACED = re.compile(f"([{_UNSPACED}])")
 _EACH_SPACED = re.compile(f" ([{_UNSPACED}]) ")
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
 _NAME = re.compile(r"[^\W_][_/\\.:=<>(){}\[\]#@*-]+[^\W_]|[a-z0-9][A-Z]|\d[A-Za-z]|[A-Za-z]\d")
-_ASKS = re.compile(
+ASKS = re.compile(
     r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|should"
     r"|tell me|show me|remind me)\b",
     re.I,
@@ -106,7 +106,7 @@ def is_in_words(query: str, terms: Sequence[QueryTerm]) -> bool:
     unspaced = max((sum(_EACH_UNSPACED.fullmatch(word) is not None for word in words) for words in plain), default=0)
     if unspaced >= UNSPACED_WORDS:
         return True
-    return sum(map(len, plain)) >= IN_WORDS and bool("?" in query or _ASKS.match(query))
+    return sum(map(len, plain)) >= IN_WORDS and bool("?" in query or ASKS.match(query))
 
 
 def terms_apart(terms: Iterable[QueryTerm]) -> tuple[QueryTerm, ...]:

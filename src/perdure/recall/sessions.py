@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.recall.queries import ASKS
 from perdure.text.scoring import K1, IndexField, beginnings, widen_terms
 from perdure.text.synonyms import similar_terms
 from perdure.text.words import STOP_WORDS, asked_terms, plain_words, terms
@@ -46,10 +47,6 @@ TASK_RECENCY: Final = 0.3  # of a task's score; a question asks for what was sai
 BEST: Final = 10  # sessions whose files count
 FLOOR: Final = 0.2  # of the best one's score: less is noise
 
-_ASKS = re.compile(
-    r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
-    re.I,
-)
 QUESTION_MARKS: Final = ("?", "？")
 
 
@@ -324,4 +321,4 @@ def newness_score(rank: int) -> float:
 
 def is_question(prompt: str) -> bool:
     """Whether somebody wants to know something, and not to have something done."""
-    return prompt.rstrip(" \"'”").endswith(QUESTION_MARKS) or _ASKS.match(prompt) is not None
+    return prompt.rstrip(" \"'”").endswith(QUESTION_MARKS) or ASKS.match(prompt) is not None

@@ -474,3 +474,13 @@ def test_without_a_model_every_line_says_unmeasured(tmp_path: Path, cli: Any) ->
     assert lines[-1] == f"to measure: perdure bench live {log} --model anthropic:claude-sonnet-5-5"
     told = json.loads(cli("live", log, "--json")[1])["views"]
     assert told["measured"] is False and told["by"] in lines[-1]
+
+
+@pytest.mark.parametrize("line", ['{"key":', "[]", '{"key":"k","response":"r","model":"m","stop":"s","blocks":[5]}'])
+def test_what_was_edited_in_a_kept_file_is_asked_again(tmp_path: Path, line: str) -> None:
+    """QLT-5: whatever stands there is no answer then, and is counted."""
+    good = '{"key":"g","response":"r","model":"m","stop":"s","blocks":[{"type":"text","text":"yes"}]}'
+    path = tmp_path / "bench.jsonl"
+    path.write_text(f"{good}\n{line}\n")
+    answers = KeptAnswers(path)
+    assert ([*answers.found], answers.unread) == (["g"], 1)

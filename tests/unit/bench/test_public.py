@@ -198,3 +198,31 @@ def test_links_are_not_followed_and_other_files_are_left_alone(tmp_path: Path) -
     (here / "b").symlink_to(tmp_path / "there", target_is_directory=True)
     locomo(here / "node_modules")
     assert len(public.look_through(here).locomo) == 1
+
+
+def test_an_id_of_thousands_of_digits_is_none(tmp_path: Path) -> None:
+    """QLT-6, SEC-6: no number is so long; it is evidence that isn't there, and a session that is none."""
+    long = "9" * 5_000
+    talk = {
+        "speaker_a": "Ann",
+        "session_1": [{"speaker": a, "dia_id": b, "text": c} for a, b, c in SAID],
+        f"session_{long}": [],
+    }
+    qa = [
+        {"question": "Who?", "evidence": [f"D{long}:1", f"D1:{long}"], "category": 1},
+        {"question": "Which animals does Bob keep?", "evidence": ["D1:2"], "category": 4},
+    ]
+    (one,) = sets(locomo(tmp_path, conversation=talk, qa=qa))
+    assert len(one.corpus.questions) == 1 and one.left_out == {"evidence that isn't there": 1}
+
+
+def test_a_large_folder_is_not_walked_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """QLT-6: how far it is, now and then."""
+    monkeypatch.setattr(public, "_TOLD_EACH", 10)
+    locomo(tmp_path)
+    for number in range(25):
+        (tmp_path / f"d{number:02}").mkdir()
+        (tmp_path / f"d{number:02}" / "a.txt").touch()
+    told: list[str] = []
+    public.found_folders([tmp_path], on_look=told.append)
+    assert len(told) >= 2 and told[0].startswith(f"{tmp_path}: ") and told[0].endswith(" files and folders looked at")

@@ -77,3 +77,16 @@ def test_the_command_prints_all_three_and_what_was_chosen(tmp_path: Path, capsys
     shown = capsys.readouterr().out
     assert LEFT_OUT in shown and "chosen without a session:" in shown
     assert main([*asked, "--chains"]) == 2
+
+
+def test_one_session_alone_leaves_nothing_to_choose_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """QLT-1, CLI-6: today's settings would be printed as if they had been chosen."""
+    lines = [("user", "please go on")]
+    for number in range(220):
+        lines.append(("assistant", f"row_{number} in src/part_{number % 9}.py: " + "lorem ipsum dolor " * 30))
+        lines.append(("user", f"look at value_{number % 50} as well"))
+    lines += [("assistant", f"So row_{number} it is.") for number in range(0, 90, 3)]
+    log_of(lines, tmp_path / "log.jsonl")
+    assert main(["bench", "fidelity", str(tmp_path), "--leave-one-out", "--budget", "2k", "--at", "cut"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.splitlines()[-1].startswith("perdure: --leave-one-out: only one session")

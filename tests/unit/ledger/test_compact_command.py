@@ -52,3 +52,14 @@ def test_for_people(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_cannot_be_measured(log: Path, arguments: list[str], code: int) -> None:
     assert run(["compact", str(log), *arguments]) == code
+
+
+def test_what_leaves_nothing_to_see_is_refused(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-6: a budget without room for a record, and a line that the log doesn't have."""
+    count = len(log.read_text().splitlines())
+    assert run(["compact", str(log), "--at", "9", "--budget", "199"]) == 2
+    assert capsys.readouterr().err == "perdure: --budget 199: a record needs at least 200 tokens\n"
+    assert run(["compact", str(log), "--at", str(count + 2)]) == 2
+    said = f"perdure: --at {count + 2}: {log} has {count} lines; --at {count + 1} takes all of them\n"
+    assert capsys.readouterr().err == said
+    assert run(["compact", str(log), "--at", str(count + 1)]) == 0

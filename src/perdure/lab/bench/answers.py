@@ -22,11 +22,11 @@ from perdure.context.replies import Delta, ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.engine.ask import within_caps
 from perdure.engine.session import LiveSession
-from perdure.errors import SpendingCapReached
+from perdure.errors import MalformedBlock, SpendingCapReached
 from perdure.memory.trust.secrets import redact_json
 from perdure.ports.session import Model
 from perdure.transcript.blocks import Block
-from perdure.transcript.messages import ResponseId, Usage
+from perdure.transcript.messages import Message, ResponseId, Usage
 
 JOB = "bench"
 
@@ -47,11 +47,14 @@ class KeptAnswers:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.found: dict[str, KeptAnswer] = {}
+        self.unread = 0  # lines that can't be read: cut off by a crash, or edited; they are asked again
         if path is not None and path.is_file():
             for line in path.read_bytes().splitlines():
                 try:
                     one = msgspec.json.decode(line, type=KeptAnswer)
-                except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by a crash: it is asked again
+                    Message.of("assistant", [Block(bytes(raw)) for raw in one.blocks]).check()
+                except (msgspec.DecodeError, UnicodeDecodeError, MalformedBlock):
+                    self.unread += 1
                     continue
                 self.found[one.key] = one
 

@@ -49,11 +49,12 @@ PUBLISHED: Final[Mapping[str, str]] = {  # of what docs/measured/benchmarks.md h
 
 _MOST_DEPTH = 6
 _MOST_ENTRIES = 100_000
+_TOLD_EACH = 2_000  # of these, so that a large tree isn't walked without a word
 _SKIPPED = frozenset({"node_modules", ".git", "10M"})
 _BEAM_QUESTIONS = ("probing_questions", "probing_questions.json")
 _BEAM_CHATS = ("chat_trunecated.json", "chat.json")  # so spelled; its authors take the first that is there
-_DIALOGUE_ID = re.compile(r"D:?(\d+):0*(\d+)")
-_SESSION = re.compile(r"session_(\d+)")
+_DIALOGUE_ID = re.compile(r"D:?(\d{1,9}):0*(\d{1,9})\b", re.ASCII)  # longer ones are none, and too long to be numbers
+_SESSION = re.compile(r"session_(\d{1,9})", re.ASCII)
 _BEAM_INDEX = re.compile(r"\s*->->\s*[\d,\s]*$")
 _BEAM_DATE = re.compile(r"([A-Za-z]{3})[a-z]*-(\d{1,2})-(\d{4})")
 
@@ -162,7 +163,9 @@ class PublicRow:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def found_folders(folders: Sequence[Path], only: Sequence[str] = ()) -> list[FoundFolder]:
+def found_folders(
+    folders: Sequence[Path], only: Sequence[str] = (), *, on_look: Callable[[str], object] = str
+) -> list[FoundFolder]:
     """What stands in some folders, of the kinds that are wanted.
 
     Raises:
@@ -176,7 +179,7 @@ def found_folders(folders: Sequence[Path], only: Sequence[str] = ()) -> list[Fou
     for folder in folders:
         if not folder.is_dir():
             raise SessionNotFound(f"{folder}: no such folder")
-        here = look_through(folder)
+        here = look_through(folder, on_look)
         if not here.kinds:
             raise SessionNotFound(
                 f"{folder}: nothing of LoCoMo, BEAM or PrecisionMemBench: see docs/measured/benchmarks.md"
@@ -199,12 +202,12 @@ def _place(size: str) -> int:
     return list(BEAM_SIZES).index(size) if size in BEAM_SIZES else len(BEAM_SIZES)
 
 
-def look_through(folder: Path) -> FoundFolder:
-    """What is in a folder and those below it; links are not followed."""
+def look_through(folder: Path, on_look: Callable[[str], object] = str) -> FoundFolder:
+    """What is in a folder and those below it; links are not followed. `on_look` hears how far it is."""
     locomo: list[Path] = []
     beam: dict[str, list[Path]] = {}
     precision: list[PrecisionFolder] = []
-    seen = 0
+    seen = told = 0
     for name, folders, files in os.walk(folder):
         here = Path(name)
         folders[:] = sorted(one for one in folders if one not in _SKIPPED)
@@ -215,6 +218,9 @@ def look_through(folder: Path) -> FoundFolder:
             folders.clear()
             continue
         seen += len(folders) + len(files)
+        if seen - told >= _TOLD_EACH:
+            told = seen
+            on_look(f"{folder}: {seen:,} files and folders looked at")
         if seen > _MOST_ENTRIES:
             raise ForeignFormat(f"{folder}: more than {_MOST_ENTRIES:,} files: name the folder of the set")
         locomo += [here / one for one in sorted(files) if one.startswith("locomo") and one.endswith(".json")]

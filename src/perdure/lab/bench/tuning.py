@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from perdure.compaction.ledger.facts import FactWeights
 from perdure.compaction.ledger.render import SectionShares, compact_memory, memory_of_messages
+from perdure.errors import BadSetting
 from perdure.lab.bench.fidelity import FidelityBudget, FidelityOptions, OnProgress, budget_of, places_of_file
 from perdure.lab.bench.places import BenchCut
 from perdure.lab.bench.probe import Gold, shown
@@ -89,6 +90,8 @@ def leave_one_out(
             skipped += left_out
             if on_progress is not None:
                 on_progress(done, len(files), path.name)
+    if len({tried.session for tried in found}) == 1:
+        raise BadSetting("--leave-one-out: only one session here can be measured; its settings are chosen on others")
     return chosen_rows(found, options, files=len(files), skipped=tuple(skipped))
 
 
