@@ -36,7 +36,7 @@ MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Folders of tests stand in memory where there is room: a sync costs nothing there, and nobody waits for a disk.
 
     What tests start hears Ctrl-C, also where a shell that put us into the background has us ignore it.
@@ -45,6 +45,8 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--rewrite-golden") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--rewrite-golden goes without -n: workers would write over the rows of one another")
 
 
 def pytest_collection_finish() -> None:

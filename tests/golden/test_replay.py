@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,3 +157,10 @@ def test_a_model_is_asked_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixt
     assert result["summarizer"]["model"] == "some-model" and result["summarizer"]["invalid"] == 0
     assert main([*command, "--summarizer", "nobody:knows"]) == 2
     assert "names no model" in capsys.readouterr().err
+
+
+def test_goldens_are_not_rewritten_by_workers() -> None:
+    """CLI-2: each would write the file as it read it, without the rows of the others."""
+    words = ("-m", "pytest", "-q", "-n", "2", "--rewrite-golden", "--collect-only", str(Path(__file__)))
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR and "--rewrite-golden goes without -n" in done.stderr
