@@ -43,8 +43,8 @@ bench: $(STAMP) ## run every benchmark under bench/
 		printf '\n== %s\n' "$$script"; $(BIN)/python -m "bench.$$(basename "$$script" .py)" $(ARGS); \
 	done
 
-house: $(STAMP) ## the package in figures: size, repeated names, files that a turn or a request passes (ARGS=--names)
-	$(BIN)/python bench/house.py $(ARGS)
+house: $(STAMP) ## the package in figures (ARGS=--names), or its pages written anew (ARGS='--picture --decisions')
+	$(BIN)/python -m bench.house $(ARGS)
 
 clients: $(STAMP) ## real coding agents and frameworks through the gateway, installed from npm and PyPI (ARGS='codex --calls 20')
 	$(BIN)/python bench/clients.py $(ARGS)

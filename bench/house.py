@@ -1,6 +1,6 @@
 """The house in figures: how large the package is, how it is cut, and what each kind of work passes through.
 
-    python bench/house.py [--names] [--json] [--compare BEFORE.json]
+    python -m bench.house [--names] [--json] [--compare BEFORE.json] [--picture | --decisions]
 
 Static figures are read from the sources of the one package under src/. Code lines are lines without blank ones,
 comments and docstrings. A helper is used once when it is a private function of a module that is named in one place.
@@ -16,6 +16,8 @@ The doubles of `testing`, and what they call, are left out.
     run         the command `run` with one prompt, in a new project without memories
 
 `--names` lists what was counted, `--json` prints everything for `--compare`, which shows two houses side by side.
+`--picture` draws the rooms and their imports (docs/how/house.svg), and `--decisions` writes the index of the decision
+records (docs/adr/README.md); nothing is measured then.
 """
 
 from __future__ import annotations
@@ -88,6 +90,12 @@ class Module:
     @property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         return [node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+    def imports(self, package: str) -> Iterator[tuple[str, ...]]:
+        """What each import statement may import of the package, with dots."""
+        for node in self.nodes:
+            if names := tuple(_imported(node, self, package)):
+                yield names
 
     def lines_of(self, *nodes: ast.stmt) -> int:
         """The code lines of some statements, with their decorators."""
@@ -169,8 +177,8 @@ class House:
         names = {module.name: module for module in self.modules}
         importers: dict[str, set[str]] = defaultdict(set)
         for module in self.modules:
-            for node in module.nodes:
-                for name in _imported(node, module, self.root.name):
+            for statement in module.imports(self.root.name):
+                for name in statement:
                     # `from a.b import c` is of the module a.b.c if there is one, else of a.b
                     known = name if name in names else name.rpartition(".")[0]
                     if known in names and names[known] is not module:
@@ -564,12 +572,36 @@ def listing(told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def write_pages(*, picture: bool, decisions: bool) -> None:
+    """Write what the documentation shows of the house."""
+    from bench import _decisions, _rooms
+
+    if picture:
+        plan = _rooms.planned(House.read(package()), SRC.parent / "pyproject.toml")
+        _rooms.PICTURE.write_text(_rooms.drawn(plan), encoding="utf-8")
+        print(f"{_rooms.PICTURE.relative_to(SRC.parent)}: {len(plan.rooms)} rooms, {len(plan.imports)} arrows")
+    if decisions:
+        try:
+            found = _decisions.records()
+        except _decisions.BadRecord as e:
+            raise SystemExit(str(e)) from None
+        _decisions.INDEX.write_text(_decisions.index_of(found), encoding="utf-8")
+        print(f"{_decisions.INDEX.relative_to(SRC.parent)}: {len(found)} decisions")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--names", action="store_true", help="list what was counted")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, for --compare")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="show the figures of this JSON beside today's")
+    parser.add_argument("--picture", action="store_true", help="draw the rooms anew: docs/how/house.svg")
+    parser.add_argument(
+        "--decisions", action="store_true", help="write the index of decisions anew: docs/adr/README.md"
+    )
     told = parser.parse_args()
+    if told.picture or told.decisions:
+        write_pages(picture=told.picture, decisions=told.decisions)
+        return
     before = json.loads(told.compare.read_bytes()) if told.compare else None
     found = report(package())
     if told.json:
