@@ -83,7 +83,7 @@ def _imported_rooms(module: Module, package: str) -> Iterator[str]:
 def drawn(plan: RoomPlan) -> str:
     """The picture as SVG, the same for the same plan; what it shows is also in it as data."""
     columns = [room for room in plan.rooms if any(other == room for _, other in plan.imports)]
-    width, height = LEFT + BAR + CELL * len(columns) + 12, HEAD + ROW * len(plan.rooms) + 6
+    width, height = LEFT + BAR + CELL * len(columns) + 36, HEAD + ROW * len(plan.rooms) + 6
     biggest = max(plan.lines.values())
     most = math.log1p(max(plan.imports.values(), default=1))
     about = f"{len(plan.rooms)} rooms, and which of them import which"
