@@ -44,7 +44,7 @@ PANELS: dict[str, dict[str, str]] = {
         "pin": "compact",
         "rewind": "history",
         "import": "transfer",
-        "export": "transfer",
+        "export": "export",
     },
     "Keep": {"memory": "+memory", "notes": "+notes", "instructions": "instructions"},
     "Measure": {"verdict": "verdict", "replay": "replay", "bench": "+bench"},

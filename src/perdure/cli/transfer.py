@@ -1,4 +1,4 @@
-"""`perdure import` and `export`: recorded sessions become sessions of ours, and ours become logs (ENG-6)."""
+"""`perdure import`: recorded sessions become sessions of ours (ENG-6)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import dataclasses
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.adapters.journal import JOURNAL
-from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, configured, examples, family
-from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
+from perdure.cli.arguments import Json, OneOfFile, configured, examples, family
 from perdure.cli.loop import in_loop
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
-    STDOUT,
     Progress,
-    check_target,
     clean,
-    deliver,
     note,
     out,
     out_json,
@@ -34,17 +28,11 @@ from perdure.cli.output import (
 from perdure.errors import BadSetting, ForeignFormat, PerdureError
 
 if TYPE_CHECKING:
-    from perdure.adapters.config import Config
     from perdure.adapters.logs import FoundLogs
-    from perdure.cli.opened import ReadSession
-    from perdure.logs.export import ExportedBoundary
-    from perdure.memory.trust.secrets import RedactedJson
-    from perdure.transcript.messages import MessageId
     from perdure.wiring.imports import ImportedLog, LogImports
 
 
 app = family()
-FORMATS = ("claude-code", "markdown")
 _SHOWN_SKIPPED = 3
 _OUTCOMES = ("imported", "updated", "imported before", "without a conversation", "skipped", "failed")
 
@@ -188,139 +176,3 @@ def _what(told: ImportedLog) -> str:
     if told.messages:
         return f"{plural(told.messages, 'new message')} added from {log}{mended}"
     return f"imported before, nothing new in {log}{mended or '; skipped'}"
-
-
-@app.command(epilog=examples("perdure export @last -o session.jsonl", "perdure export 7k2q9x -o -"))
-def export(
-    file: Reference,
-    *,
-    output: Output,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="claude-code or markdown.")] = "claude-code",
-    force: Force = False,
-    session: OneOfFile = None,
-    store: StoreUrl = None,
-    tenant: TenantName = None,
-    json: Json = False,
-) -> None:
-    """Write a session as a Claude Code log, or as Markdown to read.
-
-    A Claude Code log that nobody changed keeps its bytes.
-    """
-    if form not in FORMATS:
-        raise BadSetting(f"--format {form}: the format can only be {', '.join(FORMATS)}")
-    config = configured()
-    if output != STDOUT:
-        check_target(file, output, force=force)
-    data, how = exported(file, config, form, session=session, kept=KeptIn(store, tenant))
-    if not deliver(output, data, force=force):
-        return
-    if json:
-        out_json({"file": file, "out": str(output), "format": form, "bytes": len(data), "how": how})
-    else:
-        out(f"{output}: {len(data):,} bytes, {how}")
-
-
-def exported(
-    reference: str, config: Config, form: str, *, session: str | None = None, kept: KeptIn = HERE
-) -> tuple[bytes, str]:
-    """A session, or one of a log, in one of `FORMATS`, without secrets; and what was done, for people."""
-    from perdure.adapters.journal.store import secret_key
-    from perdure.cli.opened import read_session
-    from perdure.logs.export import to_markdown
-    from perdure.memory.trust.secrets import redact, redact_json
-
-    unchanged = _unchanged(reference, kept) if session is None and form == "claude-code" else None
-    if unchanged is not None:
-        return unchanged, "copied unchanged"
-    one = read_session(reference, config, session=session, kept=kept)
-    key = one.key or secret_key(config.home)
-    if form == "markdown":
-        text = redact("".join(to_markdown(one.messages, title=one.title or one.session)), key).text
-        return text.encode("utf-8", "replace"), _how(len(one.messages), ())
-    lines = [redact_json(line, key) for line in claude_code_lines(one)]
-    return b"".join(line.raw.rstrip(b"\n") + b"\n" for line in lines), _how(len(one.messages), lines)
-
-
-def _how(messages: int, lines: Sequence[RedactedJson]) -> str:
-    """What was written, and that secrets were left out of it; a log that is copied unchanged keeps them (SEC-5)."""
-    secrets_found = sum(len(line.families) for line in lines)
-    return f"{plural(messages, 'message')} written" + (
-        f", {plural(secrets_found, 'secret')} left out" if secrets_found else ""
-    )
-
-
-def _unchanged(reference: str, kept: KeptIn) -> bytes | None:
-    """The bytes of a log that nobody changed: the file itself, or what a session was imported from."""
-
-    path = Path(reference)
-    if path.is_file() and path.name != JOURNAL:
-        return _claude_code_bytes(path)
-    return in_loop(_imported_bytes, reference, kept)
-
-
-async def _imported_bytes(reference: str, kept: KeptIn) -> bytes | None:
-    from perdure.engine.imports import source_of
-
-    async with kept.session(reference) as named:
-        stored = await named.opened(read_only=True)
-        try:
-            loaded = await stored.journal.load(whole=True)
-            source = source_of(tuple(placed.record for placed in loaded.records))
-            if source is None or source.format != "claude-code" or not source.is_whole:
-                return None
-            return await stored.blobs.get(source.blob)
-        finally:
-            await stored.journal.close()
-
-
-def _claude_code_bytes(path: Path) -> bytes | None:
-    """The bytes of a Claude Code log that reads as one; None for anything else."""
-    from perdure.logs.detect import HEAD_BYTES, detect, read_recordings
-
-    if not path.is_file():
-        return None
-    data = path.read_bytes()
-    if detect(data[:HEAD_BYTES], path.name) == "perdure":
-        return None
-    found = read_recordings(data, path.name)
-    if len(found) != 1 or found[0].format != "claude-code":
-        return None
-    if not found[0].steps and found[0].problems:
-        raise ForeignFormat(f"{path}: none of its lines can be read: {found[0].problems[0].what}")
-    return data
-
-
-def claude_code_lines(one: ReadSession) -> Iterable[bytes]:
-    """The session as lines of a Claude Code log."""
-    from perdure.adapters.extras import release
-    from perdure.logs.export import to_claude_code
-
-    return to_claude_code(
-        one.messages,
-        session=one.session,
-        cwd=one.cwd or "",
-        version=release() or "0",
-        boundaries=_boundaries(one),
-        branch=one.branch or "",
-        title=one.title,
-    )
-
-
-def _boundaries(one: ReadSession) -> dict[MessageId, ExportedBoundary]:
-    """Our own compactions, each by the last message before it."""
-    from perdure.logs.export import ExportedBoundary
-    from perdure.transcript.blocks import Text
-
-    found: dict[MessageId, ExportedBoundary] = {}
-    for seen, boundary in zip(one.boundaries, one.compactions, strict=False):
-        texts = [b.value.text for m in boundary.summary for b in m.blocks if isinstance(b.value, Text)]
-        if seen.after:
-            found[one.messages[seen.after - 1].id] = ExportedBoundary(
-                summary="\n\n".join(texts),
-                trigger=boundary.trigger,
-                pre_tokens=boundary.tokens_before,
-                post_tokens=boundary.tokens_after,
-                kept=boundary.kept,
-                at=boundary.at,
-            )
-    return found

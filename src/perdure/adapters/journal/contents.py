@@ -371,6 +371,10 @@ class FileContents:
         """All files of a directory."""
         return await anyio.to_thread.run_sync(self._memory_files, place)
 
+    async def unnamed_memories(self) -> Mapping[str, MemoryFiles]:
+        """The files of directories whose project nothing here names, as nobody had a session in it; by their folder."""
+        return await anyio.to_thread.run_sync(self._unnamed_memories)
+
     async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None:
         """Let a directory have these files alone: the log last, so that a copy that is broken off goes on."""
         await anyio.to_thread.run_sync(self._keep_memories, place, files, instead_of)
@@ -412,13 +416,18 @@ class FileContents:
         found = {f"/{MEMORY}": self.home.path / MEMORY}
         found |= {f"/{AGENT_MEMORY}/{one.name}": one for one in folders_in(self.home.path / AGENT_MEMORY)}
         for folder in folders_in(self.home.path / PROJECTS):
-            below = [folder / MEMORY]
-            for kind in (AGENT_MEMORY, AGENTS_LOCAL):
-                below += folders_in(folder / OWN_FOLDER / kind)
-            below = [one for one in below if one.is_dir()]
+            below = _memories_below(folder)
             if below and (project := self._project_of(folder)) is not None:
                 found |= {f"/{PROJECTS}{project}/{one.relative_to(folder).as_posix()}": one for one in below}
         return {place: path for place, path in found.items() if path.is_dir()}
+
+    def _unnamed_memories(self) -> Mapping[str, MemoryFiles]:
+        named, found = set(self._memories().values()), {}
+        for folder in folders_in(self.home.path / PROJECTS):
+            for one in _memories_below(folder):
+                if one not in named:
+                    found[one.relative_to(self.home.path).as_posix()] = _files_in(one)
+        return found
 
     def _project_of(self, folder: Path) -> str | None:
         """The path of the project that a folder is of, if anything in this home says it."""
@@ -435,28 +444,14 @@ class FileContents:
     def _memory_path(self, place: str) -> Path:
         if (known := self._memories().get(place)) is not None:
             return known
-        if place.startswith(f"/{PROJECTS}/"):
-            project, _, rest = place.removeprefix(f"/{PROJECTS}").rpartition(f"/{OWN_FOLDER}/")
-            if not project:
-                project, rest = rest.removesuffix(f"/{MEMORY}"), MEMORY
-            else:
-                rest = f"{OWN_FOLDER}/{rest}"
-            root = self.home.path / PROJECTS / folder_of_name(project)
-        else:
-            root, rest = self.home.path, place.removeprefix("/")
-        path = root / rest
-        if rest.split("/")[0] not in (MEMORY, AGENT_MEMORY, OWN_FOLDER) or ".." in path.parts:
+        parts = folder_of_place(place).split("/")
+        kind = parts[2] if parts[0] == PROJECTS else parts[0]
+        if kind not in (MEMORY, AGENT_MEMORY, OWN_FOLDER) or ".." in parts:
             raise JournalError(f"{self.home.path}: not a place of memories in a home of files: {place[:150]!r}")
-        return path
+        return self.home.path.joinpath(*parts)
 
     def _memory_files(self, place: str) -> MemoryFiles:
-        try:
-            with RootedFolder.open(self._memory_path(place), is_theirs=True, rules=OWN) as root:
-                return _all_in(root)
-        except FileMissing:
-            return {}
-        except FileRefused as e:
-            raise JournalError(str(e)) from e
+        return _files_in(self._memory_path(place))
 
     def _keep_memories(self, place: str, files: MemoryFiles, instead_of: MemoryFiles) -> None:
         path = self._memory_path(place)
@@ -515,6 +510,35 @@ def _line_groups(disk: Disk, path: Path) -> Generator[Sequence[bytes], None, Non
                 yield [rest]
         finally:
             disk.close(fd)
+
+
+def folder_of_place(place: str) -> str:
+    """The folder below a home of files in which a directory of memories stands, by its place's name in a database."""
+    if not place.startswith(f"/{PROJECTS}/"):
+        return place.removeprefix("/")
+    project, _, rest = place.removeprefix(f"/{PROJECTS}").rpartition(f"/{OWN_FOLDER}/")
+    if project:
+        return f"{PROJECTS}/{folder_of_name(project)}/{OWN_FOLDER}/{rest}"
+    return f"{PROJECTS}/{folder_of_name(rest.removesuffix(f'/{MEMORY}'))}/{MEMORY}"
+
+
+def _memories_below(folder: Path) -> list[Path]:
+    """The directories of memories in the folder of a project."""
+    below = [folder / MEMORY]
+    for kind in (AGENT_MEMORY, AGENTS_LOCAL):
+        below += folders_in(folder / OWN_FOLDER / kind)
+    return [one for one in below if one.is_dir()]
+
+
+def _files_in(path: Path) -> MemoryFiles:
+    """All files of a directory of memories; none where there is no such directory."""
+    try:
+        with RootedFolder.open(path, is_theirs=True, rules=OWN) as root:
+            return _all_in(root)
+    except FileMissing:
+        return {}
+    except FileRefused as e:
+        raise JournalError(str(e)) from e
 
 
 def _all_in(root: RootedFolder) -> dict[str, tuple[bytes, float]]:

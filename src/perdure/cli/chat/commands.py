@@ -228,7 +228,7 @@ async def diff_command(chat: Chat, argument: str) -> None:
 
 async def export_command(chat: Chat, argument: str) -> None:
     """Write the session into a file: Markdown for .md, else a Claude Code log (ENG-6)."""
-    from perdure.cli.transfer import exported
+    from perdure.cli.export import exported
 
     session = chat.agent.session
     target = Path((await chat.agent.context.resolve(argument or f"{session.id}.md")).path)
