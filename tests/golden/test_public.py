@@ -244,6 +244,7 @@ def talk(turns: int) -> list[Message]:
     return [*found, Message.of("assistant", "It is in line 7.", id=MessageId("end"), at=1_750_001_000.0)]
 
 
+@pytest.mark.timeout(600)  # forty commands
 def test_json(golden: Golden, place: Path) -> None:
     """OPS-2, CLI-5: the fields of what each command prints with `--json`, and what they hold."""
     env = {"HOME": str(place.parent), "PERDURE_HOME": str(place.parent / "home"), "PATH": "/usr/bin:/bin"}
