@@ -62,14 +62,17 @@ def record_in(path: Path) -> DecisionRecord:
     head = path.read_text(encoding="utf-8").partition("\n## ")[0]
     title = re.match(rf"# ADR {path.name[:4]}: (.+)", head)
     fields = dict(_FIELD.findall(head))
+    wrong = []
     if title is None:
-        raise BadRecord(f"{path.name}: its first line has to be `# ADR {path.name[:4]}: what was decided`")
+        wrong.append(f"its first line has to be `# ADR {path.name[:4]}: what was decided`")
     if not _STATE.fullmatch(fields.get("Status", "")):
-        raise BadRecord(f"{path.name}: needs `- **Status**: accepted` (or proposed, or replaced by a link)")
+        wrong.append("it needs `- **Status**: accepted` (or proposed, or replaced by a link)")
     if fields.get("Subject") not in SUBJECTS:
-        raise BadRecord(f"{path.name}: needs `- **Subject**: …`, one of: {', '.join(SUBJECTS)}")
+        wrong.append(f"it needs `- **Subject**: …`, one of: {', '.join(SUBJECTS)}")
     if not 0 < len(fields.get("In short", "")) <= MOST_CHARS:
-        raise BadRecord(f"{path.name}: needs `- **In short**: …`, the decision in at most {MOST_CHARS} characters")
+        wrong.append(f"it needs `- **In short**: …`, the decision in at most {MOST_CHARS} characters")
+    if wrong or title is None:
+        raise BadRecord(f"{path.name}: {'; '.join(wrong)}; then `make house ARGS=--decisions`")
     number, state = int(path.name[:4]), fields["Status"]
     return DecisionRecord(
         number, path.name, title[1][:1].upper() + title[1][1:], state, fields["Subject"], fields["In short"]
