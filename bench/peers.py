@@ -1,6 +1,7 @@
 """Perdure against the field in one run, on the same recorded sessions in the same windows (SPD-6).
 
 Usage: python bench/peers.py [FOLDER | FILE …] [--all] [--only NAME …] [--window 48000] [--json] [--markdown]
+       python bench/peers.py --front
 
 Each peer is installed from PyPI into `build/peers` at the version written below and used by its public interface, with
 its defaults and with settings after its documentation. A process of its own drives each through each recording, call
@@ -10,7 +11,8 @@ Summaries that a model would write are written by a scripted summariser, the sam
 Printed for each: calls made, requests that break a provider's rule, requests beyond the window, breaks of the prefix,
 uncached tokens, the price with the summaries, and of the facts that were needed behind the places that
 `perdure bench fidelity` cuts at how many stood in view, beside a record of ours of that same size. CPU milliseconds a
-turn are from one made session that grows to 1M tokens, in a window of 200,000.
+turn are from one made session that grows to 1M tokens, in a window of 200,000. `--front` measures nothing: it prints
+the README's table from what docs/measured/peers.md has of the last run.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _front_table import front_table
 from clients import RealClient, folder_of, install, reason
 from field.loop import size_of
 from perdure import Message, Usage
@@ -46,6 +49,7 @@ from turn import Talk
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "bench" / "field"
+PAGE = ROOT / "docs" / "measured" / "peers.md"
 DATA = ROOT.parent / "shared" / "data"
 SOME = ("0cd9edf7", "15f99783", "8209f1c2")  # without --all: 70,000 to 120,000 tokens, so that LiteLLM ends, too
 WINDOW = 48_000  # which each of these fills one and a half times to two and a half times
@@ -471,6 +475,7 @@ def asked_for(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-long", action="store_true", help="without the made session of 1M tokens")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
+    parser.add_argument("--front", action="store_true", help="print the table of the front page, and measure nothing")
     given = parser.parse_args(arguments)
     if given.window < LEAST_WINDOW:
         parser.error(f"--window: {given.window:,} is too small; {LEAST_WINDOW:,} tokens are the least")
@@ -520,6 +525,9 @@ async def measure_all(rows: Sequence[Row], sessions: Sequence[Session], given: a
 
 def main() -> int:
     given, began = asked_for(), os.times()
+    if given.front:
+        print(front_table(PAGE.read_text()))
+        return 0
     paths = [path for path in given.paths or [DATA] if path.exists()]
     asked = (peer for peer in SETTINGS if not given.only or peer.name.startswith(tuple(given.only)))
     rows = [Row(peer) for peer in asked]

@@ -66,12 +66,10 @@ def verdict(
 
     config = configured(sets or ())
     logs = named_logs(files) if files else client_logs()
-    options, progress, began = (
-        ReplayOptions(settings=config.settings, models=config.models),
-        Progress(),
-        time.monotonic(),
-    )
-    survey = survey_logs(logs.files, options, Progress(size))
+    options = ReplayOptions(settings=config.settings, models=config.models)
+    reading, progress, began = Progress(size), Progress(), time.monotonic()
+    survey = survey_logs(logs.files, options, reading)
+    reading.clear()
     left = max(seconds / 4, seconds - (time.monotonic() - began))
     sample = replay_sample(survey.logs, options, left, progress)
     progress.clear()
