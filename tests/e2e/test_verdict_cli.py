@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.drawn import drawn
 from tests.recordings.conftest import ABSENT, DATA
+from tests.terminals import environment
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
 from perdure.adapters.logs import find_logs
@@ -243,3 +245,13 @@ def test_it_takes_about_as_long_as_it_may(run: Any) -> None:
     (found,) = (one["verdict"] for one in run("verdict", DATA / "claude_code", "--seconds", "1", "--json").json)
     assert found["sessions"] == 11 and found["replayed"]["is_cut"]
     assert 0 < found["replayed"]["paid_usd"] < found["paid_usd"]
+
+
+def test_nothing_of_the_progress_stays_on_the_screen(tmp_path: Path) -> None:
+    """CLI-6: at a terminal the bars that say how far it is are gone from the lines of the verdict."""
+    logs = [write(tmp_path / f"a-rather-long-name-of-a-log-{name}.jsonl", *compacted_log(name, 4)) for name in "ab"]
+    with drawn("verdict", *map(str, logs), cwd=tmp_path, env=environment(tmp_path / "home"), columns=100) as one:
+        assert one.end() == 0
+        lines = one.seen
+    (counted,) = [line for line in lines if line.startswith("2 sessions")]
+    assert counted.endswith("model calls") and not [line for line in lines if "[####" in line]
