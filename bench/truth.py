@@ -274,7 +274,10 @@ class Checker:
         self.commands: dict[str, list[Call]] = defaultdict(list)
         for call in log.every():
             if call.command:
-                self.commands[flat(call.command[:2_000])].append(call)
+                line = flat(call.command[:2_000])
+                self.commands[line].append(call)
+                if away := re.match(r"cd \S+ ?(?:&&|;) ?(?=\S)", line):  # a record may say once where they were run
+                    self.commands[line[away.end() :]].append(call)
         self.results = [flat(call.result) for call in log.every()]
         self.given = [flat("\n".join(every_text(call.given))).replace("\\", "/") for call in log.every()]
         self.said = [lean(text) for text in log.others]
@@ -386,10 +389,9 @@ class Checker:
         if item.startswith("the user's last message: nothing"):
             return "" if last[1] != "assistant" else "something was said since"
         called = max((call.line for call in self.log.every()), default=0)
-        if item.startswith("the user's last message is being worked on"):
-            return "" if called >= last[0] or last[1] == "user" else "it was answered"
-        if called > last[0]:
-            return "something was done after it"
+        is_begun = item.startswith("announced and begun")
+        if (called > last[0]) != is_begun and called != last[0]:
+            return "nothing was done after it" if is_begun else "something was done after it"
         words = lean(item.partition(": ")[2]).split(CUT)[0].split("; ")[0]
         return "" if last[1] == "assistant" and words in lean(last[2]) else "it isn't the last answer"
 
@@ -572,7 +574,7 @@ class Checker:
 
     def command(self, item: str) -> str:
         command, arrow, how = item.rpartition(" → ")
-        while arrow and not re.match(r"(?:ok|ran|failed|no result)\b", how):
+        while arrow and not re.match(r"(?:ok|ran|failed|no result|ended without)\b", how):
             command, arrow, rest = command.rpartition(" → ")
             how = f"{rest} → {how}"
         runs = self.runs(command if arrow else item)
@@ -585,7 +587,9 @@ class Checker:
         return ""
 
     def outcome(self, runs: list[Call], how: str) -> str:
-        found = re.match(r"(ok|ran|no result|failed \(([^)]*)\))(?: \((\d+)×\))?(?:: (.*))?\Z", how, re.DOTALL)
+        masked = "ended without an error, with failures in its output"
+        states = rf"(ok|ran|no result|{masked}|failed \(([^)]*)\))"
+        found = re.match(rf"{states}(?: \((\d+)×\))?(?:: (.*))?\Z", how, re.DOTALL)
         if found is None:
             return "not to be read"
         ends = [call for call in runs if call.back]
@@ -596,7 +600,8 @@ class Checker:
         candidates = ends[-1:] if len({flat(call.command) for call in ends}) == 1 else ends
         for call in candidates:
             is_so = {
-                "ok": call.has_worked,
+                "ok": call.has_worked and not re.match(r"FAIL\b", line or ""),
+                masked: call.has_worked and bool(re.search(r"FAIL|\d (?:fail|error)", line or "")),
                 "ran": True,
             }.get(state, not call.has_worked and code in ("error", str(call.code)))
             shown = flat(line or "").strip("= ")

@@ -17,6 +17,7 @@ from tests.unit.context.making import UNBOUND
 
 from perdure import Message, Settings
 from perdure.compaction import boundary
+from perdure.compaction.ledger.facts import facts_in
 from perdure.compaction.ledger.reader import ExtractIndex, UserWords, read_outcome
 from perdure.compaction.plan import ledger_plan
 from perdure.compaction.restore.registry import RestorerRegistry
@@ -83,6 +84,8 @@ CASES: dict[str, tuple[Callable[[str], Any], str]] = {
     "tags that are plain": (lambda text: restored(text, tokens=True), "<_s>"),
     "turns in a text": (neutralised, "\n\nHuman:"),
     "a word of one letter": (terms, "e"),
+    "escapes of escapes": (facts_in, "\\"),
+    "escapes of lines": (facts_in, "\\n"),
     "a name of many humps": (lambda text: counts_of(text, ("a", "ab", "abc")), "aB"),
     "texts that never end": (lambda text: depth(text.encode()), '\\"'),
     "an edit of one letter": (

@@ -75,7 +75,8 @@ def made() -> Log:
     log.says("The reader is slow because it opens every file twice.")
     for number in range(8):
         log.says(f"Step {number} is done.")
-    log.says("The parser fails because `read_all` drops the last row. I decided to keep the old format instead.")
+    found = "The parser fails because `read_all` drops the last row. I decided to keep the old format instead."
+    log.says(f"{found}\nLet me look for what is left.")
     log.ran("Grep", {"pattern": "x"}, "see lib/other.py and and/or in notes/todo.md")
     refusal = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nnot yet"
     log.ran("Bash", {"command": "git push"}, refusal, is_error=True)

@@ -58,3 +58,27 @@ def test_who_said_it_and_how_crowded_it_stood_decide() -> None:
     assert weight("fooBar", 4, 3) > weight("fooBar", 1, 3)
     assert weight("fooBar", 4, 3) > weight("fooBar", 4, 300)
     assert weight("node_modules", 4, 3) < weight("fooBar", 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r'{"body":"## Goal\n\nAdd it.\nPublishAll now","id":"\u003ctrace-id\u003e"}', ["PublishAll", "trace-id"]),
+        (r"agentv grade \u003crunId\u003e", ["runId"]),
+        (r"written twice: \\nUserService\\n", ["UserService"]),
+        (r"src\nodes\testService.py", ["nodes/testService.py", "testService.py"]),
+        (r"src\\nodes\\testService.py", ["nodes/testService.py", "testService.py"]),
+        (r"C:\new\taskRunner.go", ["new/taskRunner.go", "taskRunner.go"]),
+        (r"..\new\taskRunner.go", ["new/taskRunner.go", "taskRunner.go"]),
+        (r'{"path":"C:\\Users\\nameThing\\x.py"}', ["nameThing/x.py", "x.py"]),
+        (r'grep "one\|barBaz"', ["barBaz"]),
+    ],
+)
+def test_escapes_of_json_are_no_part_of_a_name(text: str, names: list[str]) -> None:
+    """CMP-5: nor is a path of Windows taken for escapes."""
+    assert list(facts_in(text)) == names
+
+
+def test_a_time_is_no_name() -> None:
+    """CMP-5: 18T02 and 57Z are what was left of it."""
+    assert list(facts_in("2026-06-18T02:12:57Z readRows 2026-06-18T02:12:57.123+02:00")) == ["readRows"]

@@ -266,10 +266,9 @@ def edit(talk: Talk, path: str) -> Talk:
 def test_what_is_next_holds_nothing_that_was_done() -> None:
     """CMP-16: only what the very last answer announces with no call behind it."""
     talk = Talk().user("Mend the parser").says("Let me look at the parser.").ran("Grep", {"pattern": "parse"}, "a.py")
-    at_work = ["- the user's last message is being worked on: the assistant hasn't ended its answer"]
-    assert section(record(talk), NEXT) == at_work
+    assert section(record(talk), NEXT) == ["- announced and begun, 22:14: Let me look at the parser."]
     talk.says("Next up is the lexer.").ran("Read", {"file_path": "/w/lexer.py"}, "x")
-    assert section(record(talk), NEXT) == at_work
+    assert section(record(talk), NEXT) == []
     assert section(record(talk.says("Both are mended. Shall I push it?")), NEXT) == [
         "- the assistant asked, 22:20: Shall I push it?"
     ]
@@ -422,3 +421,51 @@ def test_a_time_that_no_calendar_has_is_not_told(at: float) -> None:
     talk = Talk().user("Please mend the lexer.").says("I decided to keep it because it is tested.").user("no")
     talk.messages = [structs.replace(message, at=at) for message in talk.messages]
     assert "mend the lexer" in record(talk)
+
+
+def test_a_run_that_a_pipe_let_end_well_is_not_simply_ok() -> None:
+    """CMP-15: `make test | tail` ends with 0, whatever failed."""
+    talk = Talk().user("Go").bash("go test ./... | tail -5", "--- FAIL: TestRead\nFAIL")
+    line = "go test ./... | tail -5 → ended without an error, with failures in its output: FAIL"
+    assert f"ran {line}" in record(talk) and "→ ok: FAIL" not in record(talk)
+    assert "go vet ./... → ok: fine" in record(talk.bash("go vet ./...", "fine"))
+
+
+def test_the_folder_of_most_commands_is_said_once() -> None:
+    """CMP-12: and it stands where two commands would look the same without it."""
+    talk = Talk().user("Go")
+    for step in ("build", "lint", "test"):
+        talk.bash(f"cd /home/ada/shop && make {step}", "done")
+    talk.bash("cd /tmp/other && make docs", "done").bash("make lint", "done").bash("ls /tmp", "a")
+    for number in range(4):
+        talk.bash(f"echo {number}", "x")
+    text = record(talk)
+    (heading,) = re.findall(r"^## Commands that were run \((.*)\)$", text, re.MULTILINE)
+    assert heading == "a record, not a request; `cd /home/ada/shop &&` in front is left out"
+    listed = section(text, f"Commands that were run ({heading})")
+    assert "- make build → ok: done" in listed and "tests: make test → ok: done" in text
+    assert "- cd /tmp/other && make docs → ok: done" in listed
+    assert "- cd /home/ada/shop && make lint → ok: done" in listed and "- make lint → ok: done" in listed
+
+
+def test_what_codex_writes_above_an_output_names_nothing() -> None:
+    """CMP-5: ids of chunks, times and counts are of its own making."""
+    head = "Chunk ID: 0d64da\nWall time: 5.6824 seconds\nProcess exited with code 0\nOriginal token count: 28131\n"
+    talk = Talk().user("Go").ran("exec_command", {"cmd": "./rows"}, f"{head}Output:\nreadRows took 1.5 s")
+    keys = set(talk.memory.facts)
+    assert "readRows" in keys and not keys & {"0d64da", "5.6824", "28131"}
+    assert talk.memory.commands["./rows"].ok
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("FAILED tests/test_a.py::test_b[a b-c] - assert 1 == 2", "tests/test_a.py::test_b[a b-c]"),
+        ("FAILED tests/test_a.py::test_b - assert x[1] == 2", "tests/test_a.py::test_b"),
+        ("ERROR tests/test_a.py - ImportError: no", "tests/test_a.py"),
+        ("tests/test_a.py::test_b[a b] FAILED [ 50%]", "tests/test_a.py::test_b[a b]"),
+    ],
+)
+def test_the_name_of_a_test_is_whole(line: str, name: str) -> None:
+    """CMP-5: also where its parameters have blanks."""
+    assert [*Talk().user("Go").bash("pytest", f"Exit code 1\n{line}\n1 failed", is_error=True).memory.tests] == [name]

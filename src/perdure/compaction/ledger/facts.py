@@ -26,6 +26,13 @@ _PLACE = re.compile(r":\d+(?:[:-].*)?\Z|#L\d+(?:-L?\d+)?\Z")
 _GREPPED = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}-\d+(?:[-:]|\Z)")
 _WITHIN = re.compile(r"[^A-Za-z0-9_.@~+/\\:$%&?=#-]")  # a long line without blanks may be cut behind these
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
+_DRIVE_WITHIN = re.compile(r"(?<![A-Za-z])[A-Za-z]:\\|(?<![^\s\"'`(])\.{1,2}\\(?![nrt](?:[^a-z]|\Z))")
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|u([0-9a-fA-F]{4})|([\"/]))")
+_OTHER_ESCAPE = re.compile(r"(?<!\\)\\++(?![nrt\"/]|u[0-9a-fA-F]{4})")
+_ESCAPE_ALONE = re.compile(  # it parts no two words of a path
+    r"(?<!\\)\\++(?:[\"/]|u00|[nrt](?![a-z]))|(?:^|[^\w\\])\\++[nrt]"
+)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+)?\Z")
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _PARTS = re.compile(r"[^A-Za-z0-9_-]+")
 _KNOWN_ENDS = frozenset(
@@ -39,8 +46,25 @@ _LONGEST_WORD = 80
 
 def facts_in(text: str) -> dict[str, None]:
     """The facts of a text, each once, in the order in which they first stand there."""
+    if "\\" in text:
+        text = "\n".join(map(meant, text.split("\n")))
     runs = _RUN if "://" in text or _COMMAS.search(text) else _PLAIN_RUN
     return dict.fromkeys(chain.from_iterable(map(keys_of, runs.findall(text))))
+
+
+def meant(line: str) -> str:
+    """A line with the escapes of JSON as what they mean: `\\nPublish` names Publish, and `\\u003cid` an id.
+
+    Only where nothing speaks against it: another backslash, a drive, or words that it only parts, as in a path.
+    """
+    if "\\" not in line or _DRIVE_WITHIN.search(line) or _OTHER_ESCAPE.search(line) or not _ESCAPE_ALONE.search(line):
+        return line
+    return _ESCAPE.sub(_character, line)
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16) if escape[1] else 32
+    return escape[2] or (" " if 0xD800 <= code < 0xE000 else chr(code))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -54,6 +78,8 @@ def keys_of(run: str) -> tuple[str, ...]:
         return (run,) if len(run) <= _LONGEST_WORD and _is_name(run) else ()
     if "," in run:
         return (run,)
+    if _TIME.match(run):  # of all that stands in a result, when it was written is needed least
+        return ()
     run = run.strip(".:-$+@") if not run.startswith("--") else run.rstrip(".:-")
     if "\\" in run and not _is_windows(run):
         return tuple(dict.fromkeys(key for part in run.split("\\") for key in keys_of(part)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
-from perdure.compaction.ledger.reader import runner_of
+from perdure.compaction.ledger.reader import runner_of, says_failure
 from perdure.compaction.ledger.repository import MAYBE, checks
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
 from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, question_in, told_in, unlabelled
@@ -37,6 +37,7 @@ _BEGINNING = 700  # units of a request that stands whole below
 _FILES, _COMMANDS, _RUNS, _BEFORE = 5, 2, 3, 5
 _COMMAND_UNITS, _RESULT_UNITS = 110, 70
 _COMMITS = 4
+MASKED = "ended without an error, with failures in its output"
 
 
 class HandOverPart(NamedTuple):
@@ -99,7 +100,9 @@ class HandOver:
             spare = max(0, most - (before - sheet.units))
         shown = self.told
         self.commands = {
-            line for line, known in self.memory.commands.items() if f"{inline(line)} → {ended(known)}" in shown
+            line
+            for line, known in self.memory.commands.items()
+            if f"{inline(self.memory.as_shown(line))} → {ended(known)}" in shown
         }
 
     # --- its parts
@@ -200,7 +203,7 @@ class HandOver:
             if file.edited > position
         ]
         done += [
-            (known.last, f"ran {clip(inline(command), _COMMAND_UNITS)} → {ended(known)}")
+            (known.last, f"ran {self._short(command)} → {ended(known)}")
             for command, known in self.memory.commands.items()
             if known.last > position
         ]
@@ -246,14 +249,14 @@ class HandOver:
             for _, command, known in sorted(runs, key=lambda run: run[0])
         }
         newest = [(command, known) for command, known in reversed(last.values())][:_COMMANDS]
-        return [f"{clip(inline(command), _COMMAND_UNITS)} → {ended(known)}" for command, known in newest]
+        return [f"{self._short(command)} → {ended(known)}" for command, known in newest]
 
     def _versions(self) -> list[SheetLine]:
         """What was changed after the last check that passed, a merge with conflicts, commits and what is pushed."""
         memory, repository = self.memory, self.memory.repository
         lines = []
         if memory.checked >= 0 and (paths := self._changed(memory.checked)):
-            lines.append(SheetLine(f"- not checked since: {paths}; passed before: {_short(memory.check)}", 0.3))
+            lines.append(SheetLine(f"- not checked since: {paths}; passed before: {self._short(memory.check)}", 0.3))
         if repository.conflicts:
             changed = [path for path, file in self.files.items() if file.edited > repository.since]
             left = [one for one in repository.conflicts if not any(_is_same(one, path) for path in changed)]
@@ -270,6 +273,9 @@ class HandOver:
         where = [f"branch, when last told: {name(repository.branch)}"] if repository.branch else []
         where += [f"pull requests opened: {', '.join(map(name, reversed(repository.pulls)))}"] * bool(repository.pulls)
         return [*lines, SheetLine(f"- {'; '.join(where)}", 0.5)] if where else lines
+
+    def _short(self, command: str) -> str:
+        return clip(inline(self.memory.as_shown(command)), _COMMAND_UNITS)
 
     def _changed(self, position: int) -> str:
         """The files that were changed after a position, by name."""
@@ -290,9 +296,9 @@ class HandOver:
         if last is None or last.id in self.known:
             return []
         if memory.called >= last.last:  # what was announced was begun, and how far it came stands above
-            is_asked = bool(memory.words) and last.last > start
-            at_work = "- the user's last message is being worked on: the assistant hasn't ended its answer"
-            return [SheetLine(at_work, 0, last.id)] if is_asked else []
+            begun = announced_in(last.text) if memory.words and last.last > start else ""
+            told = f"- announced and begun{_comma(last.at)}: {clip(inline(begun), 240)}"
+            return [SheetLine(told, 0, last.id)] if begun else []
         if last.last < start:
             return []
         if announced := announced_in(last.text):
@@ -345,6 +351,8 @@ def state_of(command: CommandHistory) -> str:
     """How the last run of a command ended."""
     if command.ok is None:
         return "ran" if command.line else "no result"
+    if command.ok and says_failure(command.line):  # a pipe ends as its last command does
+        return MASKED
     return "ok" if command.ok else f"failed ({'error' if command.code in (None, 0) else command.code})"
 
 
@@ -366,10 +374,6 @@ def _doubted(words: str) -> str:
 
 def _pushed(state: str) -> str:
     return " (pushed)" if state not in ("", MAYBE) else "" if state else " (nothing pushed since)"
-
-
-def _short(command: str) -> str:
-    return clip(inline(command), _COMMAND_UNITS)
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ import base64
 import heapq
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -54,6 +55,8 @@ _LONGEST_COMMAND = 2_000
 _KEPT_COMMITS, _KEPT_PULLS, _KEPT_CONFLICTS = 12, 4, 30
 _KEPT_CURES = 3
 _STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
+_AWAY = re.compile(r"cd ([\w./~:@+-]{2,120}) ?(?:&&|;) ?(?=\S)")
+_LEAST_AWAY = 3  # commands that go there
 _PLACE = attrgetter("voice", "source")
 _UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
 
@@ -218,6 +221,21 @@ class LedgerMemory(msgspec.Struct, dict=True):
     called: int = -1  # where the last call stood
     checked: int = -1  # where the last check passed: tests, a linter or a build
     check: str = ""
+
+    @cached_property
+    def folder(self) -> str:
+        """The folder that commands go to first, again and again; empty when there is none."""
+        folders = Counter(found[1] for command in self.commands if (found := _AWAY.match(command)) is not None)
+        folder, count = folders.most_common(1)[0] if folders else ("", 0)
+        return folder if count >= _LEAST_AWAY else ""
+
+    def as_shown(self, command: str) -> str:
+        """A command as a record shows it: without going to the folder of most of them, which stands there once."""
+        found = _AWAY.match(command)
+        if found is None or found[1] != self.folder:
+            return command
+        rest = command[found.end() :]
+        return command if rest in self.commands else rest  # else two would look the same
 
     def absorb(self, extracts: Iterable[LedgerExtract]) -> LedgerMemory:
         """Take in what some messages say, in order; returns itself."""

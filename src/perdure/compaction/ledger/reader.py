@@ -34,7 +34,7 @@ from perdure.transcript.tool_calls.actions import (
     ToolTable,
 )
 from perdure.transcript.tool_calls.background import BackgroundUpdate, background_updates
-from perdure.transcript.tool_calls.shell import Removal, exit_code
+from perdure.transcript.tool_calls.shell import Removal, exit_code, without_head
 from perdure.transcript.tool_calls.todos import TodoUpdate, todo_update
 
 if TYPE_CHECKING:  # who reads a log without a session, as the plugin's hooks do, pays for no view (PLG-1)
@@ -62,8 +62,8 @@ _DULL = re.compile(
 )
 _FAILED = (
     re.compile(r"^\s*--- FAIL: (\S+)"),  # go
-    re.compile(r"^(?:FAILED|ERROR) (\S+\.py\S*)"),  # pytest, short summary
-    re.compile(r"^(\S+\.py::\S+) (?:FAILED|ERROR)"),  # pytest -v
+    re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*\](?= - |$)|\S*))?)"),  # pytest, short summary
+    re.compile(r"^(\S+\.py::[^\s\[]+(?:\[.*\])?) (?:FAILED|ERROR)"),  # pytest -v
     re.compile(r"^(?:FAIL|ERROR): (test\w+ \([\w.]+\))"),  # unittest
     re.compile(r"^test (\S+) \.\.\. FAILED"),  # cargo
     re.compile(r"^\s*(?:FAIL|❯) +(\S+\.(?:test|spec)\.\w+)"),  # jest, vitest
@@ -77,7 +77,7 @@ _FAILED = (
 )
 _PASSED = (
     re.compile(r"^\s*--- PASS: (\S+)"),
-    re.compile(r"^(\S+\.py::\S+) PASSED"),
+    re.compile(r"^(\S+\.py::[^\s\[]+(?:\[.*\])?) PASSED"),
     re.compile(r"^test (\S+) \.\.\. ok"),
     re.compile(r"^\s*(?:PASS|✓) +(\S+\.(?:test|spec)\.\w+)"),
     re.compile(r"^\s*(?:✓|✔|\(pass\)) (.{3,100}?)(?: \[?\(?[\d.]+ ?m?s\]?\)?)?$"),
@@ -142,6 +142,11 @@ def read_outcome(text: str, *, is_error: bool, is_run: bool) -> ResultOutcome:
     is_green = is_run and bool(ok) and not is_red and _has(end, _GREEN_HINTS) and bool(_GREEN.search(end))
     errors = _errors(lines, [hint for hint in _ERROR_HINTS if hint in text]) if not is_green else ()
     return ResultOutcome(ok, code, _line(lines, errors, ok=bool(ok)), errors, failed, passed, is_green, is_red)
+
+
+def says_failure(line: str) -> bool:
+    """Whether a line of output tells of tests that failed."""
+    return _has(line, _RED_HINTS) and bool(_RED.search(line))
 
 
 def runner_of(command: str) -> str:
@@ -431,7 +436,9 @@ class LedgerExtractor:
         if action.kind == "read":
             text = unnumbered(text)
         if action.kind != "todo":
-            _add(found, REPORT if action.kind == "agent" else OUTPUT, text, result.tool_use_id)
+            is_printed = action.kind in ("run", "input")
+            said = without_head(text) if is_printed else text
+            _add(found, REPORT if action.kind == "agent" else OUTPUT, said, result.tool_use_id)
         refused_by = message.refused_by(result.tool_use_id)  # its text may say so, too: that is the tool's (SEC-1)
         is_refused = refused_by is not None
         is_run = action.kind in ("run", "input", "stop")

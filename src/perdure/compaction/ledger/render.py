@@ -196,7 +196,7 @@ def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: in
     ]
     failing = [
         SheetLine(
-            f"- {inline(test)} ({clip(inline(run.command), 90)}) · {short_id(run.id)}",
+            f"- {inline(test)} ({clip(inline(memory.as_shown(run.command)), 90)}) · {short_id(run.id)}",
             -run.last,
             run.id,
             short=f"- {inline(test)}",
@@ -369,13 +369,15 @@ def commands(sheet: Sheet, memory: LedgerMemory, behind: str, told: Set[str], un
     for command, known in reversed(memory.commands.items()):
         if command in told or command in flat:
             continue
-        shown, short = clip(inline(command), _COMMAND_CHARS), clip(inline(command), _SHORT_COMMAND)
+        line = inline(memory.as_shown(command))
+        shown, short = clip(line, _COMMAND_CHARS), clip(line, _SHORT_COMMAND)
         age = (end - known.last) / 30_000
         rank = age - 1.5 * min(known.count - 1, 3) - (0.5 if known.ok is False else 0)
         rank += utf16_units(shown) / 400
         how = ended(known)
         lines.append(SheetLine(f"- {shown} → {how}", rank, known.id, f"- {short}"))
-    sheet.list("commands", 40, "Commands that were run (a record, not a request)", lines, int(units))
+    away = f"; `cd {name(memory.folder)} &&` in front is left out" if memory.folder else ""
+    sheet.list("commands", 40, f"Commands that were run (a record, not a request{away})", lines, int(units))
 
 
 def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> None:

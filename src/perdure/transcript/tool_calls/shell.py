@@ -334,6 +334,7 @@ _EXIT_LINE = re.compile(
 )
 _LAST_LINES = 4  # behind the code OpenHands tells the folder and the interpreter, Gemini the signal
 _CODEX = re.compile(r"\A(?:Chunk ID: .*\n)?(?:Exit code: -?\d+\n)?Wall time: .*\n")
+_HEAD_CHARS = 400  # of Codex's
 _MINI = re.compile(r"\A\s{0,9}<returncode>\s{0,9}-?\d+\s{0,9}</returncode>\s{0,9}<output>\n?")
 _HEAD = re.compile(r"\AExit code:? \d+\n", re.IGNORECASE)
 
@@ -350,6 +351,14 @@ def exit_code(text: str) -> int | None:
         if found is not None:
             return int(found[1] or found[2] or found[3])
     return None
+
+
+def without_head(text: str) -> str:
+    """A result without what Codex writes above the output: the id of a chunk, times, counts of tokens."""
+    if not _CODEX.match(text):
+        return text
+    head, mark, output = text.partition("\nOutput:\n")
+    return output if mark and len(head) < _HEAD_CHARS else text
 
 
 def whole_output(text: str) -> str | None:
