@@ -197,6 +197,9 @@ def typed(text: str) -> list[str]:
     """What a person typed: the arguments of a command of theirs, or all but what stands in tags of the program."""
     if "<command-name>" in text:
         found = re.search(r"<command-args>(.+?)</command-args>", text, re.DOTALL)
+        name = re.search(r"<command-name>/?(\S+?)</command-name>", text)
+        if found and name and re.fullmatch(r"https?://\S+", found[1].strip()):  # typed as `/review LINK`
+            return [f"/{name[1]} {found[1].strip()}"]
         return [found[1]] if found else []
     rest = re.sub(r"<(system-reminder|ide_\w+)>.*?</\1>", "", text, flags=re.DOTALL).strip()
     return [] if not rest or PROGRAM.match(rest) else [rest]

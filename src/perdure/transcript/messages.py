@@ -434,6 +434,12 @@ def _arguments(text: str) -> str:
     return given[1].strip()
 
 
+def command_in(text: str) -> str:
+    """The name of the slash command whose arguments are the words of a text, as it was typed: `/review`."""
+    name = _COMMAND.search(text) if "<command-name>" in text and _arguments(text) else None
+    return f"/{name[1]}" if name is not None else ""
+
+
 def _without_elements(text: str) -> str:
     """A text without the elements that begin a line, or stand right behind one that does.
 

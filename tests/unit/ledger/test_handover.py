@@ -469,3 +469,12 @@ def test_what_codex_writes_above_an_output_names_nothing() -> None:
 def test_the_name_of_a_test_is_whole(line: str, name: str) -> None:
     """CMP-5: also where its parameters have blanks."""
     assert [*Talk().user("Go").bash("pytest", f"Exit code 1\n{line}\n1 failed", is_error=True).memory.tests] == [name]
+
+
+def test_a_link_stands_with_the_command_that_it_was_given_to() -> None:
+    """CMP-16: by itself it tells nobody what was asked."""
+    link = "https://github.com/ada/shop/pull/2"
+    typed = f"<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>{link}"
+    talk = Talk().user(f"{typed}</command-args>").says("It moves one command.").user("and then?").says("Nothing.")
+    assert line_of(talk, "The task", "asked first").endswith(f": /review {link}")
+    assert line_of(Talk().user(link).says("Hm.").user("so?"), "The task", "asked first").endswith(f": {link}")

@@ -22,7 +22,7 @@ from perdure.compaction.ledger.facts import (
 from perdure.compaction.ledger.repository import RepositoryNews, checks, repository_news
 from perdure.compaction.ledger.statements import decisions_in, is_said
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
-from perdure.transcript.messages import Message, is_of_person, spoken_text
+from perdure.transcript.messages import Message, command_in, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import (
     TO_THE_END,
@@ -219,6 +219,7 @@ SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report i
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
 _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
 _TITLE_CHARS = 44
+_LINK = re.compile(r"https?://\S+")
 _SAID_WITH_IT = re.compile(r"the user said:\s*(.+?)(?:\s*\n\nNote: The user's next message|\Z)", re.DOTALL)
 _APPROVED = "User has approved your plan"
 _REFUSED_CHARS = 160  # of a command that was refused
@@ -395,6 +396,8 @@ class LedgerExtractor:
         updates = list(background_updates(MessageText(text, message.origin, message.id, 0)))
         events += updates
         words = spoken_text(text) if is_of_person(message) else ""
+        if words and _LINK.fullmatch(words):  # which by itself says nothing of what is wanted
+            words = f"{command_in(text)} {words}".lstrip()
         if words:
             _add(found, USER, words, message.id)
             events.append(UserWords(message.id, message.at, words))
