@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from tests.calls import numbered, tracked, used, words
 from tests.worlds import World
 
 from perdure.compaction.boundary import put_back, token_cost
+from perdure.compaction.ledger.reader import ExtractIndex, happened_around
 from perdure.compaction.restore.files import (
     FilesInPlay,
     candidates,
@@ -28,6 +31,7 @@ from perdure.settings import Settings
 from perdure.text.cleaning import cut_to
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import base_tokens
+from perdure.transcript.tool_calls.actions import AnsweredCall, Happened
 from perdure.transcript.tool_calls.files import KnownLines, LineRun, runs_of
 
 pytestmark = pytest.mark.laws
@@ -108,6 +112,41 @@ def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cu
     assert {k: bytes(tracker_state_json(v)) for k, v in parts.items()} == {
         k: bytes(tracker_state_json(v)) for k, v in whole.items()
     }
+
+
+@plans.examples(40)
+@given(st.lists(calls(), max_size=10), st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
+def test_trackers_see_the_same_whatever_the_ledger_has_read(
+    said: list[list[Message]], first: int, keep: int, read: int
+) -> None:
+    """SPD-2, RST-10: what the ledger read of calls isn't read again, and is what reading them again would give."""
+    world = World(Settings(window_tokens=200_000), has_front=False)
+    for some in said:
+        world.append(*some)
+    view, settings = world.session.view, world.session.settings
+    keep, first = min(keep, len(view.items)), min(first, keep)
+    view.index = None
+    cold = happened_around(view, settings, first, keep)
+    index = ExtractIndex()
+    for item in view.items[:read]:
+        index.take(item.message)
+    view.index = index
+    warm = happened_around(view, settings, first, keep)
+    assert len(index) == min(read, len(view.items)), "what isn't read for the ledger yet stays so"
+    # A call that was made before the first message is known to whoever read that one.
+    known = {one.use.id for part in cold for one in part if isinstance(one, AnsweredCall)}
+
+    def told(parts: Iterable[Iterable[Happened]]) -> list[list[tuple[type, str, int]]]:
+        return [
+            [
+                (type(one), one.message, one.block)
+                for one in part
+                if not isinstance(one, AnsweredCall) or one.use.id in known
+            ]
+            for part in parts
+        ]
+
+    assert told(warm) == told(cold)
 
 
 @plans.examples(25)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from perdure.events import (
 from perdure.memory.changes import digest_of
 from perdure.memory.notes import MARK, parse, template
 from perdure.transcript.blocks import text_block
+from perdure.transcript.tool_calls.actions import ToolAction, ToolTable
 from perdure.wiring import SessionOptions, background, create_session, open_session
 
 pytestmark = pytest.mark.unit
@@ -520,12 +521,18 @@ def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
 def test_what_the_session_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-2, SPD-8: notes and a compaction go on from what was read for the ledger while the session rested."""
     read, extract = list[str](), LedgerExtractor.extract
+    asked, action = list[str](), ToolTable.action
 
     def noted(self: LedgerExtractor, message: Message) -> LedgerExtract:
         read.append(message.id)
         return extract(self, message)
 
+    def told(self: ToolTable, name: str, arguments: Mapping[str, Any]) -> ToolAction:
+        asked.append(str(arguments))
+        return action(self, name, arguments)
+
     monkeypatch.setattr(LedgerExtractor, "extract", noted)
+    monkeypatch.setattr(ToolTable, "action", told)
 
     async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, None)
@@ -535,6 +542,7 @@ def test_what_the_session_read_is_not_read_again(tmp_path: Path, monkeypatch: py
         assert len(events(sink, NotesUpdated)) == 1
         assert isinstance(await compact(session, trigger="auto"), CompactionSuccess)
         assert len(read) == len(set(read)) > 20, "a message was read twice"
+        assert len(asked) == len(set(asked)) > 5, "a call was read twice"
         session.rest()
 
     run(tmp_path, do)

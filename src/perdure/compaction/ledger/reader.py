@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from perdure.compaction.ledger.facts import (
     clipped,
     facts_in,
@@ -28,10 +30,14 @@ from perdure.transcript.tool_calls.actions import (
     TO_THE_END,
     UNDONE,
     AnsweredCall,
+    AskedCall,
+    Happened,
+    HistoryReader,
     MessageText,
     Span,
     ToolAction,
     ToolTable,
+    tells_nothing,
 )
 from perdure.transcript.tool_calls.background import BackgroundUpdate, background_updates
 from perdure.transcript.tool_calls.shell import Removal, exit_code, without_head
@@ -226,7 +232,7 @@ _REFUSED_CHARS = 160  # of a command that was refused
 _WORDS_CHARS = 600  # of what a user said to a call that they refused, or to a question
 
 
-class TextPiece(NamedTuple):
+class TextPiece(msgspec.Struct, frozen=True, gc=False):
     """A piece of about 200 characters: who said it, its facts, and the call or message that it stands in."""
 
     voice: int
@@ -340,15 +346,12 @@ class LedgerExtract:
     pieces: tuple[TextPiece, ...]
     events: tuple[Event, ...]
     titles: tuple[tuple[str, str], ...] = ()  # a line for each call: its tool and what it was about
+    happened: tuple[Happened, ...] = ()  # for the trackers of what comes back, so that nobody reads a call twice
 
 
-@dataclass(slots=True)
-class OpenCall:
-    """A call whose result has not come."""
+class ToldCall(NamedTuple):
+    """What the ledger takes from a call whose result has not come."""
 
-    use: ToolUse
-    arguments: dict[str, Any]
-    action: ToolAction
     title: str
     events: tuple[Event, ...]  # what it does, if it is not refused
 
@@ -357,43 +360,48 @@ class OpenCall:
 class LedgerExtractor:
     """Reads messages in order; it remembers open calls, the file that is open, and the tools of this agent."""
 
-    tools: ToolTable = field(default_factory=ToolTable)
-    _calls: dict[str, OpenCall] = field(default_factory=dict)
+    history: HistoryReader = field(default_factory=HistoryReader)
+    _calls: dict[str, ToldCall] = field(default_factory=dict)
     _file: str = ""  # the file that an editor without paths has open
 
     def copy(self) -> LedgerExtractor:
         """One that goes on from here by itself."""
-        return LedgerExtractor(self.tools, self._calls.copy(), self._file)
+        return LedgerExtractor(self.history.copy(), self._calls.copy(), self._file)
 
     def extract(self, message: Message) -> LedgerExtract:
         """What a message says. Summaries and restored content are never a source: they repeat what was said."""
         found: list[TextPiece] = []
         events: list[Event] = []
+        happened: list[Happened] = []
         tokens = 0
-        if message.origin in ("summary", "restored") or message.agent_id is not None:
+        if tells_nothing(message):
             return LedgerExtract(message.id, message.at, 0, (), ())
         for index, block in enumerate(message.blocks):
             value = block.value
-            if isinstance(value, Text):
-                tokens += self._text(message, value.text, found, events)
+            one = self.history.take(message, index, value)
+            if one is not None:
+                happened.append(one)
+            if isinstance(one, MessageText):
+                tokens += self._text(message, one, found, events)
             elif isinstance(value, ToolUse):
-                tokens += self._use(message, value, found, events)
+                tokens += self._use(message, self.history.open_calls[value.id], found, events)
             elif isinstance(value, ToolResult):
-                tokens += self._result(message, index, found, events)
+                tokens += self._result(message, value, one, found, events)
             elif isinstance(value, Thinking):
                 _add(found, THOUGHT, value.thinking, message.id)
                 tokens += base_tokens(value.thinking)
         titles = tuple((use.id, self._calls[use.id].title) for use in message.tool_uses if use.id in self._calls)
-        return LedgerExtract(message.id, message.at, tokens, tuple(found), tuple(events), titles)
+        return LedgerExtract(message.id, message.at, tokens, tuple(found), tuple(events), titles, tuple(happened))
 
-    def _text(self, message: Message, text: str, found: list[TextPiece], events: list[Event]) -> int:
+    def _text(self, message: Message, said: MessageText, found: list[TextPiece], events: list[Event]) -> int:
+        text = said.text
         tokens = base_tokens(text)
         if message.origin == "model":
             _add(found, SAID, text, message.id)
             if is_said(text):
                 events.append(AssistantWords(message.id, message.at, text.strip(), decisions_in(text)))
             return tokens
-        updates = list(background_updates(MessageText(text, message.origin, message.id, 0)))
+        updates = list(background_updates(said))
         events += updates
         words = spoken_text(text) if is_of_person(message) else ""
         if words and _LINK.fullmatch(words):  # which by itself says nothing of what is wanted
@@ -405,9 +413,8 @@ class LedgerExtractor:
             _add(found, REPORT if any(one.result for one in updates) else OUTPUT, text, message.id)
         return tokens
 
-    def _use(self, message: Message, use: ToolUse, found: list[TextPiece], events: list[Event]) -> int:
-        arguments = use.input
-        action = self.tools.action(use.name, arguments)
+    def _use(self, message: Message, asked: AskedCall, found: list[TextPiece], events: list[Event]) -> int:
+        use, arguments, action = asked
         text = "\n".join(_strings(arguments))
         _add(found, INPUT, text, use.id)
         names = _names(action.written)
@@ -426,14 +433,20 @@ class LedgerExtractor:
         about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), action.command)
         subject = short_path(action.files[0].path) if action.files and not action.command else action.command or about
         title = " ".join(f"{use.name} {_AWAY.sub('', subject[:300])}".split())[:_TITLE_CHARS].rstrip()
-        self._calls[use.id] = OpenCall(use, arguments, action, title, tuple(does))
+        self._calls[use.id] = ToldCall(title, tuple(does))
         return base_tokens(text)
 
-    def _result(self, message: Message, index: int, found: list[TextPiece], events: list[Event]) -> int:
-        result = message.blocks[index].value
-        assert isinstance(result, ToolResult)
+    def _result(
+        self,
+        message: Message,
+        result: ToolResult,
+        answered: Happened | None,
+        found: list[TextPiece],
+        events: list[Event],
+    ) -> int:
         whole = result.text()
-        call = self._calls.pop(result.tool_use_id, None)
+        told = self._calls.pop(result.tool_use_id, None)
+        call = answered if isinstance(answered, AnsweredCall) and told is not None else None
         action = call.action if call else ToolAction("other")
         text = clipped(without_reminders(whole))
         if action.kind == "read":
@@ -451,18 +464,15 @@ class LedgerExtractor:
         if is_run and what.errors and what.code is None and result.is_error is None:
             what = replace(what, ok=None)  # nothing says that it went well, and something that it may not have
         is_certain = bool(what.ok) and not whole.startswith(UNDONE)
-        background: list[BackgroundUpdate] = []
-        if call:
-            answered = AnsweredCall(call.use, call.arguments, action, result, message.id, index)
-            background = list(background_updates(answered))
-        if call and not is_refused:
-            events += _done(call.events, is_run=is_run, is_certain=is_certain)
+        background = list(background_updates(call)) if call else []
+        if call and told and not is_refused:
+            events += _done(told.events, is_run=is_run, is_certain=is_certain)
             written = {normal_path(file.path).rpartition("/")[2] for file in action.files if file.kind != "read"}
             for fate in action.removals if is_certain or is_run else ():
                 events.append(FilesRemoved(fate, is_certain and fate.path.rpartition("/")[2] not in written))
         if is_refused:  # nothing was done, and the refusal is no error of the work
-            if call and refused_by == "user":
-                events.append(_turned_down(call, whole, message.at))
+            if call and told and refused_by == "user":
+                events.append(_turned_down(call, told.title, whole, message.at))
         elif background and any(not one.has_ended for one in background) and action.kind == "run":
             started = ResultOutcome(None, None, "started in the background")
             events.append(CallEnded(result.tool_use_id, action.command, "", started))
@@ -474,7 +484,7 @@ class LedgerExtractor:
             events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed))
             news = repository_news(command, text, ok=is_certain)
             events += [news] if news is not None else []
-        if call and not result.is_error and not is_refused and self.tools.asks_user(call.use.name):
+        if call and not result.is_error and not is_refused and self.history.table.asks_user(call.use.name):
             events += _answered(call, whole, message.at)
         if call and action.kind == "todo" and not result.is_error:
             planned = todo_update(action.kind, call.use.name, call.arguments, whole)
@@ -533,7 +543,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(names[:12])
 
 
-def _answered(call: OpenCall, text: str, at: float | None) -> Iterator[Event]:
+def _answered(call: AnsweredCall, text: str, at: float | None) -> Iterator[Event]:
     """What the user chose, of the questions that a tool put to them; and that they approved a plan."""
     identity = call.use.id
     if call.action.kind == "plan":
@@ -554,16 +564,16 @@ def _answered(call: OpenCall, text: str, at: float | None) -> Iterator[Event]:
             yield UserChose(identity, at, question, text.strip()[:_WORDS_CHARS])
 
 
-def _turned_down(call: OpenCall, text: str, at: float | None) -> TurnedDown:
+def _turned_down(call: AnsweredCall, title: str, text: str, at: float | None) -> TurnedDown:
     """A call that the user refused, with what they said to it."""
     said = _SAID_WITH_IT.search(text)
     command = " ".join(call.action.command.split())
-    named = f"{call.use.name} {command[:_REFUSED_CHARS]}" if command else call.title
+    named = f"{call.use.name} {command[:_REFUSED_CHARS]}" if command else title
     what = f"the plan “{_plan_title(call)}”" if call.action.kind == "plan" else named
     return TurnedDown(call.use.id, at, what, said[1].strip()[:_WORDS_CHARS] if said else "")
 
 
-def _plan_title(call: OpenCall) -> str:
+def _plan_title(call: AnsweredCall) -> str:
     plan = call.arguments.get("plan")
     lines = plan.split("\n") if isinstance(plan, str) else []
     return next((title[:120] for line in lines if (title := line.strip("# \t"))), call.use.name)
@@ -574,7 +584,7 @@ class ExtractIndex:
 
     def __init__(self, tools: ToolTable | None = None) -> None:
         self.tools = tools or ToolTable()
-        self._extractor = LedgerExtractor(self.tools)
+        self._extractor = LedgerExtractor(HistoryReader(self.tools))
         self._extracts: list[LedgerExtract] = []
 
     def __len__(self) -> int:
@@ -595,6 +605,10 @@ class ExtractIndex:
         """What was read from the messages from `first` to `last` (not included)."""
         return self._extracts[first:last]
 
+    def history(self) -> HistoryReader:
+        """A reader of what happened that goes on behind the last message that was taken."""
+        return self._extractor.history.copy()
+
 
 def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
     """The index of all messages of the view, by position, caught up.
@@ -602,11 +616,32 @@ def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
     `LiveSession.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it anyway.
     The view keeps it until a boundary or a rewind gives it other messages.
     """
-    tools = ToolTable.of(settings.ledger_tools)
-    index = view.index
-    if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
-        index = ExtractIndex(tools)
+    index = _index_so_far(view, settings)
     for item in view.items[len(index) :]:
         index.take(item.message)
     view.index = index
     return index
+
+
+def _index_so_far(view: ContextView, settings: Settings) -> ExtractIndex:
+    """The index that the view has, if it is of these messages and tools; else an empty one."""
+    tools = ToolTable.of(settings.ledger_tools)
+    index = view.index
+    if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
+        return ExtractIndex(tools)
+    return index
+
+
+def happened_around(
+    view: ContextView, settings: Settings, first: int, middle: int
+) -> tuple[list[Happened], list[Happened]]:
+    """What happened in the messages from `first` on, before `middle` and from there; what the index has isn't read."""
+    index = _index_so_far(view, settings)
+    reader = index.history()
+
+    def happened(begin: int, end: int) -> list[Happened]:
+        known = [one for extract in index.extracts(begin, end) for one in extract.happened]
+        unread = view.items[max(begin, len(index)) : end]
+        return [*known, *reader.read(item.message for item in unread)]
+
+    return happened(first, middle), happened(middle, len(view.items))

@@ -46,7 +46,7 @@ from perdure.text.markdown import fenced
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
 from perdure.transcript.messages import Message, spoken_blocks
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
-from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.actions import HistoryReader, ToolTable
 from perdure.transcript.tool_calls.background import has_ended
 
 _NAMES = 6
@@ -816,7 +816,7 @@ def compact_memory(
 
 def memory_of_messages(messages: Iterable[Message], tools: ToolTable | None = None) -> LedgerMemory:
     """The memory of some messages, from cold."""
-    extractor = LedgerExtractor(tools or ToolTable())
+    extractor = LedgerExtractor(HistoryReader(tools or ToolTable()))
     return LedgerMemory().absorb(extractor.extract(message) for message in messages)
 
 
@@ -883,12 +883,13 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
     while True:
         body, sources = excerpts(cover.chosen, memory.titles)
         free = room - utf16_units(body)
-        named = name_list(memory, covered | facts_in(body).keys(), free)
+        told = covered | facts_in(body).keys()
+        named = name_list(memory, told, free)
         left = free - named.units - _NAMES_SPARE
         if left < _LEAST_LEFT or cover.take(left) == left:
             break
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
-    named = name_list(memory, covered | facts_in(body).keys(), sheet.units - 60)
+    named = name_list(memory, told, sheet.units - 60)
     listing = names_together(named.names, memory.pieces)
     sheet.put("names", 50, "Names and values that came up", f"- {listing}" if listing else "")
     if named.left:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.compaction.ledger.reader import happened_around
 from perdure.compaction.plan import first_said
 from perdure.context.policy import Facts
 from perdure.context.state import SessionState
@@ -16,7 +17,7 @@ from perdure.settings import Settings
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import RestoredItem
-from perdure.transcript.tool_calls.actions import Happened, HistoryReader, ToolTable
+from perdure.transcript.tool_calls.actions import Happened
 
 Cost = Callable[[str], int]
 
@@ -223,10 +224,7 @@ def track_scene(view: ContextView, keep_from: int, facts: Facts, registry: Resto
     """The scene of a boundary that keeps the items from `keep_from` on, and those before the span of the facts."""
     start = min(first_said(view), len(view.items))
     read = max(start, keep_from)
-    messages = [item.message for item in view.items]
-    history = HistoryReader(ToolTable.of(facts.settings.ledger_tools))
-    left = list(history.read(messages[start:read]))
-    kept = list(history.read(messages[read:]))
+    left, kept = happened_around(view, facts.settings, start, read)
     before = TrackerStates.of(view.state)
     saved, failed, states = dict(before.states), dict[str, str](), dict[str, Any]()
     for tracker in registry.trackers:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -336,34 +336,60 @@ def plain_name(name: str) -> str:
     return name.rsplit("__", 1)[-1].lower().replace("_", "").replace("-", "").replace(".", "")
 
 
+class AskedCall(NamedTuple):
+    """A call whose result hasn't come."""
+
+    use: ToolUse
+    arguments: dict[str, Any]
+    action: ToolAction
+
+
 @dataclass
 class HistoryReader:
     """Turns messages into what happened; remembers the calls that are still open."""
 
     table: ToolTable = field(default_factory=ToolTable)
-    open_calls: dict[str, ToolUse] = field(default_factory=dict)
+    open_calls: dict[str, AskedCall] = field(default_factory=dict)
 
     def read(self, messages: Iterable[Message]) -> Iterator[Happened]:
         """What happened in these messages. Summaries and restored content repeat what was said, and tell nothing."""
         for message in messages:
-            if message.origin in ("summary", "restored") or message.agent_id is not None:
+            if tells_nothing(message):
                 continue
             for index, block in enumerate(message.blocks):
-                value = block.value
-                if isinstance(value, ServerToolResult) and value.tool_use_id in self.open_calls:
-                    value = _found_by_server(value)
-                if isinstance(value, ToolUse):
-                    self.open_calls[value.id] = value
-                elif isinstance(value, ServerToolUse):
-                    if self.table.kind(value.name) == "tools":  # what else a provider runs, it does on no file of ours
-                        self.open_calls[value.id] = ToolUse(value.id, value.name, value.raw_input)
-                elif isinstance(value, ToolResult):
-                    use = self.open_calls.pop(value.tool_use_id, None)
-                    if use is not None:
-                        given = use.input
-                        yield AnsweredCall(use, given, self.table.action(use.name, given), value, message.id, index)
-                elif isinstance(value, Text):
-                    yield MessageText(value.text, message.origin, message.id, index)
+                one = self.take(message, index, block.value)
+                if one is not None:
+                    yield one
+
+    def take(self, message: Message, index: int, value: object) -> Happened | None:
+        """What a block says that happened; `value` is what it holds."""
+        if isinstance(value, ServerToolResult) and value.tool_use_id in self.open_calls:
+            value = _found_by_server(value)
+        if isinstance(value, ToolUse):
+            self._asked(value)
+        elif isinstance(value, ServerToolUse):
+            if self.table.kind(value.name) == "tools":  # what else a provider runs, it does on no file of ours
+                self._asked(ToolUse(value.id, value.name, value.raw_input))
+        elif isinstance(value, ToolResult):
+            asked = self.open_calls.pop(value.tool_use_id, None)
+            if asked is not None:
+                return AnsweredCall(*asked, value, message.id, index)
+        elif isinstance(value, Text):
+            return MessageText(value.text, message.origin, message.id, index)
+        return None
+
+    def _asked(self, use: ToolUse) -> None:
+        arguments = use.input
+        self.open_calls[use.id] = AskedCall(use, arguments, self.table.action(use.name, arguments))
+
+    def copy(self) -> HistoryReader:
+        """One that goes on from here by itself."""
+        return HistoryReader(self.table, self.open_calls.copy())
+
+
+def tells_nothing(message: Message) -> bool:
+    """Whether a message only repeats what was said, or belongs to a sub-agent's conversation."""
+    return message.origin in ("summary", "restored") or message.agent_id is not None
 
 
 def _found_by_server(searched: ServerToolResult) -> ToolResult:
