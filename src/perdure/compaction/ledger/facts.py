@@ -69,7 +69,14 @@ def _character(escape: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def keys_of(run: str) -> tuple[str, ...]:
-    """The facts that one run of name characters states."""
+    """The facts that one run of name characters states. What they are worth is looked up too, while nobody waits."""
+    keys = _keys_of(run)
+    for key in keys:
+        worth_of(key)
+    return keys
+
+
+def _keys_of(run: str) -> tuple[str, ...]:
     if run.startswith("http"):
         return (run.rstrip(".:;/"),)
     if run.isalpha() and (run.islower() or run[1:].islower()):
@@ -82,7 +89,7 @@ def keys_of(run: str) -> tuple[str, ...]:
         return ()
     run = run.strip(".:-$+@") if not run.startswith("--") else run.rstrip(".:-")
     if "\\" in run and not _is_windows(run):
-        return tuple(dict.fromkeys(key for part in run.split("\\") for key in keys_of(part)))
+        return tuple(dict.fromkeys(key for part in run.split("\\") for key in _keys_of(part)))
     if "/" in run or "\\" in run:
         return _path_keys(run)
     return tuple(dict.fromkeys(key for part in run.split(":") for key in _word_keys(part.strip(".$+@~"))))
