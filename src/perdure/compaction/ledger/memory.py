@@ -687,6 +687,7 @@ def _candidate(memory: LedgerMemory, piece: EvidenceText, wanted: EvidenceTarget
 LIMIT_BYTES: Final = 40_000
 _LEVEL = 6
 _LEAST_FACTOR = 0.05
+_FILLED, _AIM, _TRIES = 0.96, 0.99, 5  # a checkpoint that is too large is cut to so much of what fits
 T = TypeVar("T")
 
 
@@ -750,16 +751,40 @@ _DECODER = msgspec.json.Decoder(PackedLedger)
 
 
 def pack_ledger(memory: LedgerMemory) -> PackedLedger:
-    """A memory as a checkpoint. Too large a one keeps less of everything but what is always named."""
+    """A memory as a checkpoint. Too large a one keeps less of everything but what is always named.
+
+    Compressing is the dear part. Less of the same text shrinks about as well, so that one try says how much fits.
+    """
     ranked = _RankedFacts.of(memory)
-    factor = 1.0
+    factor, raw = 1.0, _encoded(memory, ranked, 1.0)
     while True:
-        raw = msgspec.json.encode(_bounded(memory, ranked, _PackedCaps().scaled(factor)))
         packed = zlib.compress(raw, _LEVEL)
         size = -(-len(packed) * 5 // 4)  # as text: 5 characters for 4 bytes
         if size <= LIMIT_BYTES or factor < _LEAST_FACTOR:
             return PackedLedger(base64.b85encode(packed).decode())
-        factor *= min(0.95, LIMIT_BYTES / size)
+        most = int(len(raw) * _AIM * LIMIT_BYTES / size)
+        factor, raw = _less(memory, ranked, (factor, raw), most)
+
+
+def _encoded(memory: LedgerMemory, ranked: _RankedFacts, factor: float) -> bytes:
+    return msgspec.json.encode(_bounded(memory, ranked, _PackedCaps().scaled(factor)))
+
+
+def _less(memory: LedgerMemory, ranked: _RankedFacts, before: tuple[float, bytes], most: int) -> tuple[float, bytes]:
+    """The factor with which a memory takes at most so many bytes, and little less: between two that are tried."""
+    above, size = before[0], len(before[1])
+    below, fits = 0.0, b""
+    middle = above / 2
+    for _ in range(_TRIES):
+        tried = _encoded(memory, ranked, middle)
+        if len(tried) > most:
+            above, size = middle, len(tried)
+        else:
+            below, fits = middle, tried
+            if len(tried) > most * _FILLED:
+                break
+        middle = below + (above - below) * (most * _AIM - len(fits)) / (size - len(fits))
+    return (below, fits) if fits else (middle, _encoded(memory, ranked, middle))
 
 
 class _RankedFacts(NamedTuple):
