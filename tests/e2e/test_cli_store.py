@@ -287,6 +287,36 @@ def test_secrets_stay_out_of_what_is_exported(place: Place) -> None:
     assert token not in (place.folder / "page.html").read_text()
 
 
+def test_everything_of_a_tenant_comes_out(place: Place) -> None:
+    """OPS-2, SCL-1, SCL-6: sessions as single exports have them, notes and memories; unread when nothing went on."""
+    place.begin("session-parser", *messages())
+    place.begin("session-lexer", "Where is the walrus?", project=place.folder / "else where")
+    place.begin("session-theirs", "not yours", tenant=f"{place.tenant}-other")
+    place.said("memory", "add", "Never push to main.", "--file", "push.md")
+
+    async def note(store: Any) -> None:
+        stored = await store.home(place.tenant).open("session-lexer", read_only=True)
+        assert await stored.notes.write(b"# A walrus\n", instead_of=None)
+        await stored.journal.close()
+
+    anyio.run(place.work, note)
+    told = place.data("export", "--all", "-o", "out")
+    assert {one["session"]: one["outcome"] for one in told[:-1]} == dict.fromkeys(
+        ("session-parser", "session-lexer"), "exported"
+    )
+    folder = place.folder / "out" / "tenants" / place.tenant
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    found = {name.rpartition("/")[2]: data for name, data in files.items()}
+    for session in ("session-parser", "session-lexer"):
+        assert found[f"{session}.jsonl"] == place.said("export", session, "-o", "-").encode()
+        assert found[f"{session}.md"] == place.said("export", session, "-o", "-", "--format", "markdown").encode()
+    assert found["session-lexer.notes.md"] == b"# A walrus\n" and b"Never push to main." in found["push.md"]
+    assert len({name.rpartition("/")[0] for name in files if "/session-" in name}) == 2
+    assert not any("theirs" in name for name in os.listdir(place.folder / "out" / "tenants"))
+    assert place.data("export", "--all", "-o", "out")[-1]["total"]["exported_before"] == 2
+    assert {path.read_bytes() for path in folder.rglob("*") if path.is_file()} == set(files.values())
+
+
 def test_what_calls_cost_is_added_up(database: Place) -> None:
     """OBS-2, SM-9: of one session, and of all of a tenant; what a fork has from its parent counts once."""
     database.begin("session-dear", *messages())

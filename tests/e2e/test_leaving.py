@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tests.commands import command
 from tests.e2e.test_setup import CLAUDE, FILES, Well, environ
 
+from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.projects import folder_of_name
 from perdure.context.view import ContextView
 from perdure.engine.compact import compact
@@ -93,6 +94,17 @@ def kept(home: Path, project: Path, name: str, *, is_compacted: bool = False) ->
     anyio.run(body)
 
 
+def noted(home: Path, name: str, text: str) -> None:
+    """What a keeper of notes would have written."""
+
+    async def body() -> None:
+        stored = await FileHome(home).open(name, read_only=True)
+        assert await stored.notes.write(text.encode(), instead_of=await stored.notes.read())
+        await stored.journal.close()
+
+    anyio.run(body)
+
+
 def goes_on(home: Path, name: str) -> None:
     """One more prompt, later than what was exported."""
 
@@ -139,6 +151,7 @@ def test_everything_comes_out_and_nothing_stays(person: Path, url: str) -> None:
     run(person, "memory", "add", "The staging database is read-only.")
     run(person, "memory", "add", "--user", "I write tests first.")
     run(person, "init", "--project")
+    noted(home, "parser", "# What it is about\n\nThe parser, and the key ghp_" + "a1B2" * 9)
 
     shown = run(person, "export", "--all", "-o", out)
     assert "2 sessions: 2 exported" in shown
@@ -147,6 +160,8 @@ def test_everything_comes_out_and_nothing_stays(person: Path, url: str) -> None:
         json.loads(b"[%s]" % b",".join(bytes(raw) for raw in one.content)) for one in talk("parser")
     ]
     assert ANSWER in (project / "parser.md").read_text()
+    notes = (project / "parser.notes.md").read_text()
+    assert "The parser, and the key {{secret:github-token:" in notes
     memories = {name: data for name, data in files(out).items() if "/memory/" in f"/{name}"}
     assert any(b"staging" in data for data in memories.values()) and any(b"tests first" in d for d in memories.values())
 

@@ -262,6 +262,9 @@ class FolderExport:
                 for path, data in self._forms(target, reference, modified, kept, said):
                     files.append(str(path))
                     is_new |= data is not None and self._write(path, data, None if said else modified)
+            if "markdown" in self.forms and (notes := in_loop(_notes, sources[0][1], kept)) is not None:
+                files.append(str(stem.with_name(f"{stem.name}.notes.md")))
+                is_new |= self._write(Path(files[-1]), notes, None)  # they change without their session
         except PerdureError as e:
             return told("left" if isinstance(e, BadSetting) else "failed", tuple(files), (str(e),))
         except OSError as e:
@@ -325,7 +328,7 @@ class FolderExport:
                 raise BadSetting(f"{target}: {why}; --force replaces it")
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(target, data, force=self.force)
-        if modified is not None:  # what is damaged is looked at again by the next run
+        if modified is not None:  # whatever has no time of its own is looked at again by the next run
             os.utime(target, (modified, modified))
         return not is_there
 
@@ -410,6 +413,21 @@ async def _listed(kept: KeptIn) -> list[SessionInfo]:
         while page := await home.sessions(behind=found[-1] if found else None, limit=_PAGE):
             found += page
     return found
+
+
+async def _notes(reference: str, kept: KeptIn) -> bytes | None:
+    """The notes of a session, without secrets; None where it has none."""
+    from perdure.memory.trust.secrets import redact
+
+    async with kept.session(reference) as named:
+        stored = await named.opened(read_only=True)
+        try:
+            data = await stored.notes.read()
+        finally:
+            await stored.journal.close()
+        if data is None:
+            return None
+        return redact(data.decode("utf-8", "replace"), await named.home.secret_key()).text.encode()
 
 
 async def _memories(kept: KeptIn) -> Mapping[str, MemoryFiles]:
