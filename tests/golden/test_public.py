@@ -7,6 +7,7 @@ of them holds. `make golden` writes the files anew.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -22,6 +23,7 @@ import typer
 from prometheus_client import Counter, Histogram
 from tests.commands import command
 
+import perdure
 from perdure import events
 from perdure.cli import output
 from perdure.cli.app import app
@@ -68,7 +70,8 @@ def shape(name: str, value: type) -> Iterator[str]:
         if attribute.startswith("_") or attribute in annotated(value):
             continue
         if inspect.isfunction(called):
-            yield f"    {name}.{attribute}{inspect.signature(called)}"
+            waits = "async " if inspect.iscoroutinefunction(called) else ""
+            yield f"    {waits}{name}.{attribute}{inspect.signature(called)}"
         elif isinstance(held, property) and held.fget is not None:
             yield f"    {name}.{attribute}: {inspect.signature(held.fget).return_annotation}"
 
@@ -76,6 +79,34 @@ def shape(name: str, value: type) -> Iterator[str]:
 def annotated(value: type) -> dict[str, Any]:
     """The fields that a class declares itself, with their types as they are written."""
     return inspect.get_annotations(value)
+
+
+def defined_in(path: Path) -> Iterator[str]:
+    """The public classes and functions of a module, read from its source: what it stands on may not be installed."""
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield f"{node.name}({', '.join(map(ast.unparse, node.bases))})"
+            yield from (f"    {one}" for one in (signature(inner, f"{node.name}.") for inner in node.body) if one)
+        elif one := signature(node):
+            yield one
+
+
+def signature(node: ast.stmt, owner: str = "") -> str:
+    """Of a function that programs call or make things with; else nothing."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ""
+    is_told = node.name == "__init__" or not node.name.startswith("_")
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    waits = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    return f"{waits}{owner}{node.name}({ast.unparse(node.args)}){returns}" if is_told else ""
+
+
+def test_the_adapters_of_frameworks(golden: Golden) -> None:
+    """OPS-2, LIB-4, LIB-7: what a program names of `perdure.integrations`."""
+    found = []
+    for path in sorted((Path(perdure.__file__).parent / "integrations").glob("[a-z]*.py")):
+        found += [f"# perdure.integrations.{path.stem}", *defined_in(path), ""]
+    golden(PUBLIC / "integrations.txt", text_of(found))
 
 
 def test_the_library(golden: Golden) -> None:
