@@ -482,3 +482,24 @@ async def test_the_begun_answer_of_a_client_goes_behind_the_view(tmp_path: Path)
         sent = at.bodies[-1]["messages"]
         assert sent[-1] == {"role": "assistant", "content": "{"} and len(str(sent[2])) < 5_000
         assert at.metric("perdure_unrecorded_total", reason="prefill") == 1
+
+
+@pytest.mark.parametrize(("agent", "refused"), [("claude-cli/2.1.197 (external, cli)", ["t1"]), ("my-agent/1.0", [])])
+@in_loop
+async def test_of_claude_code_alone_it_is_known_which_calls_were_refused(
+    tmp_path: Path, agent: str, refused: list[str]
+) -> None:
+    """CMP-15, SEC-1: it words the failures of its own tools; what a server brings, or another client, is as it is."""
+    no = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nnot yet"
+    calls = [
+        {"type": "tool_use", "id": f"t{n}", "name": name, "input": {}} for n, name in ((1, "Edit"), (2, "mcp__a__b"))
+    ]
+    results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": no, "is_error": True} for n in (1, 2)]
+    async with fake() as server, serving(tmp_path, server) as at:
+        client = anthropic.AsyncAnthropic(api_key=KEY, base_url=at.url, default_headers={"user-agent": agent})
+        messages: list[Any] = [{"role": "user", "content": "Mend it"}, {"role": "assistant", "content": calls}]
+        await ask(client, [*messages, {"role": "user", "content": results}])
+        await client.close()
+        (held,) = at.held
+        said = [item.message for item in held.session.view.items]
+        assert [one.call for message in said for one in message.refused] == refused
