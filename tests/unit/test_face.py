@@ -311,6 +311,23 @@ def test_what_a_crash_came_between_is_there_again(tmp_path: Path) -> None:
     anyio.run(body)
 
 
+def test_a_call_that_was_turned_down_keeps_that_under_its_own_id(tmp_path: Path) -> None:
+    """CMP-15, LIB-5: also where a server counts its calls anew, and each gets an id of its own."""
+
+    async def body() -> None:
+        async with Session.create(tmp_path, home=tmp_path / "home") as session:
+            await session.append("Weather?")
+            for number in range(2):
+                use = {"type": "tool_use", "id": "call_0", "name": f"tool_{number}", "input": {}}
+                await session.append({"role": "assistant", "content": [use]})
+                no = {"type": "tool_result", "tool_use_id": "call_0", "content": "no", "is_error": True}
+                await session.append(Message.of("user", [no], refused=["call_0"]))
+            said = [one.call for item in session.view.items for one in item.message.refused]
+            assert said == ["call_0", "call_0__again2"]
+
+    anyio.run(body)
+
+
 def test_a_server_may_count_its_calls_anew_in_each_answer(tmp_path: Path) -> None:
     """LIB-5: `append` and `run` keep them apart, and each result finds its call, also in another process."""
     home = tmp_path / "home"

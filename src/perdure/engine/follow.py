@@ -34,8 +34,7 @@ from perdure.transcript.messages import (
     MessageId,
     ResponseId,
     Usage,
-    content_of,
-    with_call_ids,
+    with_own_calls,
 )
 from perdure.transcript.records import Rewound
 
@@ -59,8 +58,7 @@ def joining(session: LiveSession, messages: Sequence[Message]) -> list[Message]:
 
 def with_own_ids(message: Message, ids: CallIds) -> Message:
     """The message with an id of its own for each call: small servers begin to count anew with every answer."""
-    blocks = with_call_ids(message.blocks, ids.call, lambda named: ids.result(named) or named)
-    return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
+    return with_own_calls(message, ids.call, lambda named: ids.result(named) or named)
 
 
 def in_answers(messages: Sequence[Message], view: ContextView) -> list[Message]:

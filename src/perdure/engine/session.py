@@ -50,7 +50,7 @@ from perdure.ports.session import (
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
-from perdure.transcript.messages import CallIds, Message, MessageId, Role, content_of, spoken, with_call_ids
+from perdure.transcript.messages import CallIds, Message, MessageId, Role, spoken, with_own_calls
 from perdure.transcript.plain import is_system, message_of, system_text
 from perdure.transcript.records import (
     Calibrated,
@@ -409,8 +409,7 @@ class LiveSession:
                 raise RecordRefused(f"{named}, which nobody called: name the id of a tool_use")
             return identity
 
-        blocks = with_call_ids(message.blocks, call, result)
-        return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
+        return with_own_calls(message, call, result)
 
     def _named(self, message: Message) -> Message:
         if message.id and message.at is not None:

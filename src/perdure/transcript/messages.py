@@ -331,6 +331,21 @@ def with_call_ids(
     return blocks if all(new is old for new, old in zip(found, blocks, strict=True)) else tuple(found)
 
 
+def with_own_calls(message: Message, call: Callable[[str], str], result: Callable[[str], str]) -> Message:
+    """The message with these ids of calls, also in what it says of calls that were refused."""
+    answered: dict[str, str] = {}
+
+    def noted(named: str) -> str:
+        answered[named] = result(named)
+        return answered[named]
+
+    blocks = with_call_ids(message.blocks, call, noted)
+    if blocks is message.blocks:
+        return message
+    refused = tuple(RefusedCall(ToolUseId(answered.get(one.call, one.call)), one.by) for one in message.refused)
+    return msgspec.structs.replace(message, content=content_of(blocks), refused=refused)
+
+
 def _with_field(block: Block, name: str, before: str, value: str) -> Block:
     if value == before:
         return block
