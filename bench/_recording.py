@@ -25,7 +25,7 @@ import pyte
 PROMPT: Final = "$ "
 PROMPTS: Final = {"PS1": r"\e[32m$ \e[0;1m", "PS0": r"\e[0m"}  # what is typed stands out
 TERM: Final = "xterm-256color"
-KEY_SECONDS: Final = 0.04
+KEY_SECONDS: Final = 0.025
 MOST_WAIT: Final = 0.5  # a longer one is cut to this
 PATIENCE: Final = 120.0  # seconds for a command
 

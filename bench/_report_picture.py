@@ -17,7 +17,7 @@ from tests.browser.test_report import CHROMIUM, seen
 import perdure.lab.report
 
 SOURCES: Final = ("page.css", "page.js", "page.py")
-WIDE, HIGH = 1000, 700
+WIDE, HIGH = 1000, 668
 _MARK: Final = b"perdure page\0"
 
 
