@@ -364,15 +364,18 @@ def pinned_name(line: str) -> str:
 # --- what lies beside the wheel ---------------------------------------------------------------------------------------
 
 
-def write_sbom(built: Built, python: Path, version: str) -> str:
+def write_sbom(built: Built, python: Path, version: str, work: Path) -> str:
     """What an installation of `[all]` consists of, as CycloneDX."""
     path = DIST / f"{built.wheel.name.split('-')[0]}-{version}.cdx.json"
-    how = ["--output-format", "JSON", "--output-reproducible", "--pyproject", ROOT / "pyproject.toml", "-o", path]
+    about = work / "about" / "pyproject.toml"  # the tool doesn't ask the build backend for a version
+    about.parent.mkdir()
+    about.write_text((ROOT / "pyproject.toml").read_text().replace('dynamic = ["version"]', f'version = "{version}"'))
+    how = ["--output-format", "JSON", "--output-reproducible", "--pyproject", about, "-o", path]
     run(tool("cyclonedx-py"), "environment", *how, python)
     held = json.loads(path.read_text())
-    names = {one["name"].lower() for one in held["components"]}
-    if held["metadata"]["component"]["name"] != "perdure" or "msgspec" not in names:
-        raise CheckFailed(f"{path.name} isn't about perdure and what it needs")
+    names, subject = {one["name"].lower() for one in held["components"]}, held["metadata"]["component"]
+    if (subject["name"], subject.get("version")) != ("perdure", version) or "msgspec" not in names:
+        raise CheckFailed(f"{path.name} isn't about perdure {version} and what it needs")
     return f"{path.name}, {len(names)} components"
 
 
@@ -427,7 +430,7 @@ def checked(check: Check, options: argparse.Namespace) -> int:
     check.step("constraints.txt", check_pins)
     if found:
         python = check.work / f"{found[-1].minor}-all" / "bin/python"
-        check.step("SBOM", lambda: write_sbom(built, python, version))
+        check.step("SBOM", lambda: write_sbom(built, python, version, check.work))
     else:
         check.problems.append("no interpreter")
     check.step("sums", write_sums)

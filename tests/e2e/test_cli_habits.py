@@ -230,6 +230,20 @@ def test_a_hint_names_the_distribution_that_is_installed(monkeypatch: pytest.Mon
     assert "perdure" not in install("chat") and ".[chat]" in install("chat")
 
 
+def test_a_hint_is_for_what_installed_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """OPS-1: `pip install` would reach another environment than that of pipx, uv or uvx."""
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: {"perdure": ["perdure"]})
+    hints = {"pipx": "pipx install --force 'perdure[mcp]'", "tool": "uv tool install 'perdure[mcp]'"}
+    hints |= {"archive-v0/x": "uvx --from 'perdure[mcp]' perdure", "venv": "pip install 'perdure[mcp]'"}
+    for name, hint in hints.items():
+        (tmp_path / name).mkdir(parents=True)
+        monkeypatch.setattr("sys.prefix", str(tmp_path / name))
+        for kind, mark in (("pipx", "pipx_metadata.json"), ("tool", "uv-receipt.toml")):
+            if name == kind:
+                (tmp_path / name / mark).write_text("")
+        assert install("mcp") == hint
+
+
 def test_instructions_say_who_reads_them(run: Run, place: Path) -> None:
     """CLI-6: chat and run read them unless they are told not to."""
     (place / "CLAUDE.md").write_text("Be brief.")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 PACKAGE = __name__.partition(".")[0]
 
 
@@ -16,11 +19,21 @@ def release() -> str:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra. A program that runs from its sources is installed from them.
+    """The command that installs an extra, by what installed this program.
 
-    It never names a distribution that isn't the one installed: on an index, another project may have the name.
+    A program that runs from its sources is installed from them. It never names a distribution that isn't the one
+    installed: on an index, another project may have the name.
     """
     from importlib.metadata import packages_distributions
 
     found = packages_distributions().get(PACKAGE)
-    return f"pip install '{found[0]}[{extra}]'" if found else f"pip install '.[{extra}]' in the folder of its sources"
+    if not found:
+        return f"pip install '.[{extra}]' in the folder of its sources"
+    what, environment = f"'{found[0]}[{extra}]'", Path(sys.prefix)
+    if (environment / "pipx_metadata.json").is_file():
+        return f"pipx install --force {what}"
+    if (environment / "uv-receipt.toml").is_file():
+        return f"uv tool install {what}"
+    if environment.parent.name == "archive-v0":  # uv's cache, where it puts what uvx runs
+        return f"uvx --from {what} {PACKAGE}"
+    return f"pip install {what}"
