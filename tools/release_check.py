@@ -60,7 +60,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 TOOLS = ROOT / "build" / "release-tools"
 CONSTRAINTS = ROOT / "constraints.txt"
-SMOKE_SECONDS = 600
+SMOKE_SECONDS = 1_800  # on a machine that is busy; a minute on a quiet one
 SYSTEMS = ("linux", "macos", "windows")  # as uv names them
 MACOS = {"MACOSX_DEPLOYMENT_TARGET": "14.0"}  # the oldest that wordllama has wheels for; uv would take an older one
 CONSUMER = """\
@@ -399,8 +399,13 @@ def main() -> int:
     except (OSError, subprocess.CalledProcessError):
         print(f"{ROOT}: a release is built from a commit, and this is no git repository", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started, and the folder, go as well
     with tempfile.TemporaryDirectory(prefix="release-") as folder:
-        return checked(Check(Path(folder)), options)
+        try:
+            return checked(Check(Path(folder)), options)
+        except KeyboardInterrupt:
+            print("\ninterrupted", file=sys.stderr)
+            return 130
 
 
 def checked(check: Check, options: argparse.Namespace) -> int:

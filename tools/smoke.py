@@ -24,7 +24,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-SECONDS = 180
+SECONDS = 600
 WORDS = "connection pool timeout"  # stands in the log
 DOORS = {"serve": "gateway", "mcp": "mcp", "acp": "acp", "worker": "gateway"}  # and the extras that they need
 _PROTOCOL = "2025-11-25"
