@@ -195,6 +195,7 @@ def test_a_second_run_takes_what_went_on(person: Path) -> None:
     assert "2 exported;" in run(person, "export", "--all", "-o", out)
     project = out / "projects" / folder_of_name(str(person / "app"))
     before = files(out)
+    assert out.stat().st_mode & 0o077 == 0, "nobody else sees whose sessions there are"
     assert "2 exported before;" in run(person, "export", "--all", "-o", out)
     (project / "lexer.md").unlink()  # as a run that was stopped between two files leaves it
     assert "1 exported, 1 exported before;" in run(person, "export", "--all", "-o", out)

@@ -326,7 +326,8 @@ class FolderExport:
                 is_older = modified is not None and target.lstat().st_mtime < modified
                 why = "is of before the session went on" if is_older else "says something else than now"
                 raise BadSetting(f"{target}: {why}; --force replaces it")
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # names of files tell what people work on
+            target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, data, force=self.force)
         if modified is not None:  # whatever has no time of its own is looked at again by the next run
             os.utime(target, (modified, modified))
