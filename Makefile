@@ -28,6 +28,10 @@ test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
 browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reason where there is none
 	$(BIN)/python -m pytest -rs tests/browser $(ARGS)
 
+.PHONY: docs
+docs: $(VENV)/.docs ## the documentation as a site with search and a reference, in build/site (ARGS=--release for a release's)
+	$(BIN)/python docs/site/build.py $(ARGS)
+
 check: lint types imports test ## everything CI runs: style, types, import contracts, tests
 
 fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
@@ -115,6 +119,11 @@ release-check: $(STAMP) ## build a release, install it into fresh environments o
 clean: ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Sphinx is installed by the first `make docs`; no check and no test needs it.
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 15) else \

@@ -75,18 +75,24 @@ __all__ = [
 
 
 class MessageAppended(Struct, frozen=True):
+    """A message joined the conversation; `tokens` is its estimate."""
+
     message_id: str
     role: str
     tokens: int
 
 
 class ResultOffloaded(Struct, frozen=True):
+    """A large tool result moved out of the view before it was sent; a preview of it stays (TURN-2)."""
+
     tool_use_id: str
     bytes: int
     preview_bytes: int
 
 
 class ResultsCleared(Struct, frozen=True):
+    """Old tool results left the view, and why; `tokens_saved` is what each later request is shorter by (TURN-4)."""
+
     reason: str
     tool_use_ids: tuple[str, ...]
     tokens_saved: int
@@ -122,6 +128,8 @@ class CompactionChecked(Struct, frozen=True):
 
 
 class CompactionDone(Struct, frozen=True):
+    """The history was compacted: who asked for it, who wrote the record, and what the view held before and after."""
+
     trigger: str
     strategy: str
     tokens_before: int
@@ -131,6 +139,8 @@ class CompactionDone(Struct, frozen=True):
 
 
 class CompactionAttemptFailed(Struct, frozen=True):
+    """One way to compact didn't work, and why; the next one is tried, if there is one."""
+
     trigger: str
     strategy: str
     reason: str
@@ -201,16 +211,22 @@ class RestoreFailed(Struct, frozen=True):
 
 
 class CalibrationLearned(Struct, frozen=True):
+    """A provider reported a size: estimates for this model are multiplied by `ratio` from now on (TOK-1)."""
+
     model: str
     ratio: float
 
 
 class SettingIgnored(Struct, frozen=True):
+    """A setting wasn't taken, and why; the session goes on without it."""
+
     name: str
     reason: str
 
 
 class JournalRepaired(Struct, frozen=True):
+    """A damaged line of a journal was dealt with when the session was opened (REL-2)."""
+
     line: int
     what: str
 
@@ -231,6 +247,8 @@ class ModelCalled(Struct, frozen=True):
 
 
 class ModelFailed(Struct, frozen=True):
+    """A call of a model failed. `status` is that of HTTP; None: there was no answer at all."""
+
     model: str
     job: str
     reason: str
@@ -239,6 +257,8 @@ class ModelFailed(Struct, frozen=True):
 
 
 class RetryWaited(Struct, frozen=True):
+    """A call is tried again after so many seconds, and why."""
+
     model: str
     reason: str
     seconds: float
@@ -253,6 +273,8 @@ class LadderStepped(Struct, frozen=True):
 
 
 class LadderGaveUp(Struct, frozen=True):
+    """Nothing that was tried helped: the call ends with its last error (TURN-11)."""
+
     model: str
     reason: str
     tried: tuple[str, ...]
@@ -324,10 +346,14 @@ class HeldSummaryUsed(Struct, frozen=True):
 
 
 class KeeperStarted(Struct, frozen=True):
+    """Work in the background began, such as that on notes or memories."""
+
     keeper: str
 
 
 class KeeperDone(Struct, frozen=True):
+    """Work in the background ended well, and brought so many records."""
+
     keeper: str
     seconds: float
     records: int
@@ -367,6 +393,8 @@ class ForkEnded(Struct, frozen=True):
 
 
 class NotesStarted(Struct, frozen=True):
+    """An update of the session notes began; `engine` is the model that writes them, or code (SM-8)."""
+
     engine: str
 
 
@@ -401,6 +429,8 @@ class NotesFellBack(Struct, frozen=True):
 
 
 class NotesFailed(Struct, frozen=True):
+    """The session notes could not be brought up to date; `reason` is the type of the error."""
+
     reason: str
 
 
@@ -669,3 +699,4 @@ Event = (
     | CheckpointTaken
     | FilesRewound
 )
+"""Any of them: what a sink is given."""

@@ -5,29 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
+from tests.browsers import CHROMIUM, FLAGS, needs_chromium
 from tests.unit.report.test_timeline import about, busy, compacted, told
 
 from perdure.lab.report.page import Price, page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="needs Chromium (Debian: apt-get install chromium)"),
-]
-
-# No service of the browser's own may reach for the network.
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+pytestmark = [pytest.mark.browser, needs_chromium]
 
 # Runs in the page once it stands: what a person would see, written where the dump shows it.
 PROBE = """<script>
@@ -58,7 +47,8 @@ addEventListener("message", (told) => document.body.setAttribute("data-seen", to
 
 
 def seen(path: Path, *more: str) -> str:
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={path.parent / 'profile'}", "--window-size=1400,1500", *more]
+    profile = f"--user-data-dir={path.parent / 'profile'}"
+    command = [str(CHROMIUM), *FLAGS, "--hide-scrollbars", profile, "--window-size=1400,1500", *more]
     environ = {**os.environ, "HOME": str(path.parent)}
     command.append(path.as_uri())
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, env=environ).stdout

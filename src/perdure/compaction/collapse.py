@@ -166,3 +166,4 @@ CHEAP_PASSES: tuple[Pass, ...] = (
     microcompact,  # TURN-4, TURN-5
     collapse,  # TURN-6
 )
+"""What makes room without a compaction, in the order in which it is tried before each request."""

@@ -602,9 +602,11 @@ class ContextView:
 
     @property
     def front(self) -> Front | None:
+        """The prefix as it is now: model, system prompt and tools; None before the first was set."""
         return self.state.front
 
     def item(self, message: MessageId) -> ViewItem | None:
+        """The item of a message; None when it isn't in the view."""
         position = self.positions.get(message)
         return None if position is None else self.items[position]
 

@@ -90,6 +90,7 @@ class PerdureSession:
 
     @property
     def session(self) -> Session:
+        """The session that keeps it, while it is open."""
         if self._opened is None:
             raise RuntimeError(f"the session {self.session_id} isn't open: write `async with PerdureSession(…) as …`")
         return self._opened

@@ -77,6 +77,7 @@ class ModelRules:
 
     @property
     def media_limit(self) -> int:
+        """The most images and documents in a request: `max_media`, or what goes with the window."""
         if self.max_media is not None:
             return self.max_media
         return 100 if self.window_tokens <= 200_000 else 600

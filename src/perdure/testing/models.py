@@ -60,6 +60,7 @@ Fault = Literal[
     "window_stop",
     "bad_request",
 ]
+"""What a call of a `ChaosModel` can be hit by."""
 
 
 def error_of(error: UpstreamError) -> ModelError:

@@ -192,8 +192,9 @@ OPINIONS: dict[str, type[ServerOpinion]] = {
 class OpinionatedServer(FakeServer):
     """A `FakeServer` for chat completions with an opinion: `async with OpinionatedServer(opinion=GeminiSignatures())`.
 
-    opinion       what it wants
-    refused       what it refused, in order
+    Attributes:
+        opinion: what it wants
+        refused: what it refused, in order
     """
 
     opinion: ServerOpinion = field(default_factory=ServerOpinion)

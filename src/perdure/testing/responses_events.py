@@ -29,6 +29,7 @@ class ResponseEvents:
 
     @property
     def body(self) -> bytes:
+        """The whole stream at once."""
         return b"".join(self)
 
     def _events(self) -> Iterator[tuple[str, Json]]:

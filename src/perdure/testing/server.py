@@ -54,6 +54,7 @@ class EventStream:
 
     @property
     def body(self) -> bytes:
+        """The whole stream at once."""
         return b"".join(self)
 
 
@@ -285,10 +286,11 @@ class FakeServer(LocalHttpServer):
 
     Without an event loop it is `with FakeServer(upstream) as server:`.
 
-    faults        what goes wrong with the stream of each answer, in order; None: nothing
-    routes        further answers by (method, path): plain data, or a `RawAnswer`
-    cuts_at       as Ollama does: a longer prompt is read from its end only, and nothing is said
-    model         what /v1/models says of every model
+    Attributes:
+        faults: what goes wrong with the stream of each answer, in order; None: nothing
+        routes: further answers by (method, path): plain data, or a `RawAnswer`
+        cuts_at: as Ollama does: a longer prompt is read from its end only, and nothing is said
+        model: what /v1/models says of every model
     """
 
     upstream: FakeUpstream = field(default_factory=FakeUpstream)

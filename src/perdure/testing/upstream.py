@@ -70,6 +70,7 @@ class Statistics:
         return self.written_tokens / self.content_tokens if self.content_tokens else 0.0
 
     def count(self, use: CacheUse, output_tokens: int) -> None:
+        """Add an answer; the upstream does it."""
         self.answered += 1
         self.plain_tokens += use.plain_tokens
         self.read_tokens += use.read_tokens
@@ -101,6 +102,7 @@ class UpstreamError(Exception):
 
     @property
     def payload(self) -> dict[str, Any]:
+        """The error answer as an object."""
         return {"type": "error", "error": {"type": self.type, "message": self.message}, "request_id": "req_fake"}
 
     @property
@@ -110,23 +112,28 @@ class UpstreamError(Exception):
 
 
 def rate_limited(retry_after: float | None = 1) -> UpstreamError:
+    """An answer with status 429, for a script; `retry_after` is its header, in seconds."""
     said = "This request would exceed your organization's rate limit."
     return UpstreamError(429, "rate_limit_error", said, retry_after=retry_after)
 
 
 def overloaded() -> UpstreamError:
+    """An answer with status 529, for a script."""
     return UpstreamError(529, "overloaded_error", "Overloaded")
 
 
 def server_error() -> UpstreamError:
+    """An answer with status 500, for a script."""
     return UpstreamError(500, "api_error", "Internal server error")
 
 
 def prompt_too_long(tokens: int, maximum: int) -> UpstreamError:
+    """The refusal of a prompt that the window doesn't hold, for a script, with both numbers in its words."""
     return UpstreamError(400, "invalid_request_error", f"prompt is too long: {tokens} tokens > {maximum} maximum")
 
 
 def text(words: str) -> Block:
+    """A text block."""
     return {"type": "text", "text": words}
 
 
@@ -164,6 +171,7 @@ def say(
 
 
 Scripted = ScriptedAnswer | UpstreamError | str
+"""One entry of a script: what `say` makes, an error, or the words of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +186,11 @@ class UpstreamUsage:
 
     @property
     def prompt_tokens(self) -> int:
+        """All of the prompt, cached or not."""
         return self.input_tokens + self.cache_read_input_tokens + self.cache_creation_input_tokens
 
     def as_json(self) -> dict[str, Any]:
+        """As the `usage` of an answer has it."""
         return {
             "input_tokens": self.input_tokens,
             "cache_creation_input_tokens": self.cache_creation_input_tokens,
@@ -256,16 +266,17 @@ class FakeUpstream:
     """An in-process model server. `respond` takes a request body and gives an `UpstreamReply`, or raises
     `UpstreamError`.
 
-    rules             limits of every model, or what gives those of a model by its name; without any, the limits that
-                      Perdure itself knows of it
-    script            answers in order; when it is used up, every answer is the text "ok"
-    binding           thinking signatures: "error" checks every request, "on_request" only those that set
-                      `thinking.block_binding` (accounts from before September 2026), "off" never
-    require_thinking  thinking of an open tool loop that this upstream issued or saw has to come back unmodified
-    leading_may_go    the earliest thinking blocks may be left out (a block between others may not)
-    strict            consecutive messages of one role are refused (the real server merges them)
-    count             tokens of one block; it must not depend on `cache_control`, which it never sees
-    clock             seconds; moves the cache's time to live
+    Args:
+        rules: limits of every model, or what gives those of a model by its name; without any, the limits that Perdure
+            itself knows of it
+        script: answers in order; when it is used up, every answer is the text "ok"
+        binding: thinking signatures: "error" checks every request, "on_request" only those that set
+            `thinking.block_binding` (accounts from before September 2026), "off" never
+        require_thinking: thinking of an open tool loop that this upstream issued or saw has to come back unmodified
+        leading_may_go: the earliest thinking blocks may be left out (a block between others may not)
+        strict: consecutive messages of one role are refused (the real server merges them)
+        count: tokens of one block; it must not depend on `cache_control`, which it never sees
+        clock: seconds; moves the cache's time to live
     """
 
     def __init__(

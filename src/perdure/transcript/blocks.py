@@ -42,6 +42,8 @@ class RedactedThinking(msgspec.Struct, frozen=True):
 
 
 class ToolUse(msgspec.Struct, frozen=True):
+    """A call of a tool by the model: its `id`, the tool's `name`, and its `input`."""
+
     id: str
     name: str
     raw_input: msgspec.Raw = msgspec.field(name="input")
@@ -60,6 +62,8 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
+    """What a tool gave back to the call `tool_use_id`."""
+
     tool_use_id: str
     content: str | list[msgspec.Raw] | None = None
     is_error: bool | None = None
@@ -163,6 +167,7 @@ class Block:
 
     @property
     def value(self) -> Value:
+        """The block by its type, such as a text or a tool use; a type that isn't known has no reading."""
         if self._value is None:
             self._value = self._read()
         return self._value

@@ -212,10 +212,12 @@ class Message(
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:
+        """The calls of tools in it, in order."""
         return tuple(b.value for b in self.blocks if b.type == "tool_use" and isinstance(b.value, ToolUse))
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
+        """The results of tools in it, in order."""
         return tuple(b.value for b in self.blocks if b.type == "tool_result" and isinstance(b.value, ToolResult))
 
     def check(self) -> Message:

@@ -359,6 +359,7 @@ Record = (
     | InFlight
     | Noted
 )
+"""What a journal holds: a message, or a decision that changes what is shown of it."""
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
