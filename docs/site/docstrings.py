@@ -16,14 +16,20 @@ from sphinx.application import Sphinx
 from sphinx.util.nodes import find_pending_xref_condition
 
 CODE = re.compile(r"`([^`\n]+)`")
-HEADINGS = {"Args:", "Attributes:", "Returns:", "Raises:", "Yields:"}
+HEADINGS = {"Args:", "Attributes:", "Raises:"}
+MADE_BY = {"create", "at", "of"}  # class methods by which one is made: then nobody calls the class itself
+
+
+def role(code: str) -> str:
+    """Names of the library lead to their entries; `on_read` finds them."""
+    return "py:obj" if code[0].isupper() and code in by_short_name() else "code"
 
 
 def marked(line: str) -> str:
     """A line with its code marks as Sphinx reads them; nothing else in it is a mark."""
     parts = CODE.split(line)
     plain = [re.sub(r"([\\*|_`])", r"\\\1", part) for part in parts[::2]]
-    code = [f":code:`{part.replace(chr(92), chr(92) * 2)}`" for part in parts[1::2]]
+    code = [f":{role(part)}:`{part.replace(chr(92), chr(92) * 2)}`" for part in parts[1::2]]
     joined = [plain[0]]
     for before, after in zip(code, plain[1:], strict=True):
         # A mark has to end at a space or a sign; `\ ` is nothing, and ends it.
@@ -51,6 +57,10 @@ def restructured(lines: list[str]) -> list[str]:
         if line.strip() in HEADINGS and not indent:
             section = line.strip()
             found.append(line)
+        elif line == "Returns:":
+            section = line  # not left to napoleon, for which what stands before a colon is a type
+            found += ["", f":returns: {marked(lines[at + 1].strip())}"]
+            at += 1
         elif line == "Example:":
             section = "Example:"
             found += [".. rubric:: Example", "", ".. code-block:: python", "   :force:", ""]
@@ -88,6 +98,15 @@ def by_short_name() -> dict[str, str]:
     return found
 
 
+def on_signature(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    is_made = what == "class" and name.startswith(("perdure.", "perdure.sync.")) and MADE_BY & set(vars(value))
+    return (
+        ("", None) if is_made and name.removeprefix("perdure.sync.").removeprefix("perdure.").isidentifier() else None
+    )
+
+
 def on_read(app: Sphinx, tree: nodes.document) -> None:
     """A type in a signature leads to its entry, where it has one; all others are words."""
     public = set(pages.public_names())
@@ -110,5 +129,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for name in ("Session", "Agent", "SharedStore"):  # else they are told as other names of SyncSession and so on
         getattr(sync, name).__name__ = name
     app.connect("autodoc-process-docstring", on_docstring, priority=100)  # before napoleon's, at 500
+    app.connect("autodoc-process-signature", on_signature)
     app.connect("doctree-read", on_read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -177,24 +177,22 @@ def folder_page(path: Path) -> str:
 
 @cache
 def module(name: str) -> ModuleType | None:
-    """A module of the reference; None where the package that it is for isn't installed."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        if (error.name or "perdure").startswith("perdure"):
-            raise
-        return None
+    """A module of the reference; None for an integration, whose package need not be there and is slow to import."""
+    return import_module(name) if name in FACE else None
+
+
+def source_of(name: str) -> str:
+    return (ROOT / "src" / name.replace(".", "/")).with_suffix(".py").read_text()
 
 
 def names_of(name: str) -> list[str]:
-    """A module's public names. Those of an integration are in its sources: its package need not be there."""
-    found = module(name) if name in FACE else None
+    """A module's public names; those of an integration by its sources."""
+    found = module(name)
     if found is not None and hasattr(found, "__all__"):
         return list(found.__all__)
     if found is not None:
         return [key for key, value in vars(found).items() if inspect.isclass(value) and value.__module__ == name]
-    source = (ROOT / "src" / name.replace(".", "/")).with_suffix(".py").read_text()
-    return re.findall(r"^(?:class|def|async def) ([A-Za-z]\w*)", source, re.M)
+    return re.findall(r"^(?:class|def|async def) ([A-Za-z]\w*)", source_of(name), re.M)
 
 
 def public_names() -> list[str]:
@@ -232,10 +230,12 @@ def told_types() -> list[str]:
                     if word in known and not hasattr(face, word) and known[word].startswith("perdure."):
                         wanted[f"{known[word]}.{word}"] = None
     found = []
+    faces = [one for one in (getattr(face, name) for name in names_of("perdure")) if inspect.isclass(one)]
     for full in sorted(wanted, key=lambda one: one.rpartition(".")[2]):
         origin, _, name = full.rpartition(".")
         value = getattr(import_module(origin), name, None)
-        if inspect.isclass(value) and value.__module__.startswith("perdure."):
+        is_told = inspect.isclass(value) and any(value in one.__mro__ for one in faces)  # by what is made of it
+        if inspect.isclass(value) and not is_told and value.__module__.startswith("perdure."):
             found.append(f"{value.__module__}.{value.__name__}")
     return list(dict.fromkeys(found))
 
@@ -256,8 +256,11 @@ def words_of(origin: str, name: str) -> str:
     """What a public name's docstring says; nothing where a parent or a decorator wrote it."""
     found = module(origin)
     if found is None:
-        source = (ROOT / "src" / origin.replace(".", "/")).with_suffix(".py").read_text()
-        nodes = {one.name: one for one in ast.parse(source).body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
+        nodes = {
+            one.name: one
+            for one in ast.parse(source_of(origin)).body
+            if isinstance(one, ast.ClassDef | ast.FunctionDef)
+        }
         return ast.get_docstring(nodes[name]) or ""
     value = getattr(found, name)
     if inspect.isclass(value):
@@ -296,12 +299,8 @@ def in_rst(lines: list[str]) -> str:
 
 def module_page(name: str) -> str:
     lines = [f".. automodule:: {name}", "   :no-members:", ""]
-    listed = [f"- {{py:obj}}`{key} <{name}.{key}>`" for key in names_of(name)] if len(names_of(name)) > 6 else []
     body = [line for key in names_of(name) for line in directive(f"{name}.{key}")]
-    parts = [f"# {name}", "", in_rst(lines)]
-    if listed:
-        parts += [", ".join(line.removeprefix("- ") for line in listed), ""]
-    return "\n".join([*parts, in_rst(body)])
+    return "\n".join([f"# {name}", "", in_rst(lines), in_rst(body)])
 
 
 def types_page() -> str:
@@ -318,13 +317,12 @@ def library_page() -> str:
     rows = []
     for name in MODULES:
         found = module(name)
-        source = (ROOT / "src" / name.replace(".", "/")).with_suffix(".py")
-        words = found.__doc__ if found else re.findall(r'^"""(.*?)"""', source.read_text(), re.S)[0]
+        words = found.__doc__ if found else ast.get_docstring(ast.parse(source_of(name)))
         first = " ".join((words or "").strip().split("\n\n")[0].split()).removesuffix(":")
         rows.append(f"| [{name}]({name}.md) | {first} |")
     rows.insert(1, "| [Types](types.md) | What methods take and give back beside these names. |")
-    head = "# The library\n\nWritten from the docstrings. [The library](/use/library.md) tells how to use it.\n"
-    entries = [(name, f"reference/library/{name}") for name in MODULES]
+    head = "# The library's reference\n\nFrom its docstrings. [The library](/use/library.md) tells how to use it.\n"
+    entries = [(name.replace("perdure.integrations", "integrations"), f"reference/library/{name}") for name in MODULES]
     entries.insert(1, ("Types", "reference/library/types"))
     return "\n".join([head, "| module | what it has |", "|---|---|", *rows, "", toctree(entries)])
 
@@ -387,7 +385,7 @@ def settings_page() -> str:
         "",
     ]
     for heading, settings in DESCRIPTIONS.items():
-        parts += [f"## {heading}", "", "| setting | default | what it does | clause |", "|---|---|---|---|"]
+        parts += [f"## {heading}", "", "| setting | what it does, its default, and its clause |", "|---|---|"]
         for name, what in settings.items():
             asked = [
                 f"[{clause}](/spec/{pages[clause.rstrip('abcdef')]})"
@@ -395,7 +393,8 @@ def settings_page() -> str:
                 if clause.rstrip("abcdef") in pages
             ]
             default = shown_default(defaults[name]).replace("|", "\\|")
-            parts.append(f"| `{name}` | `{default}` | {marked(what)} | {', '.join(asked)} |")
+            told = f" ({', '.join(asked)})" if asked else ""
+            parts.append(f"| `{name}` | {marked(what)}; by default `{default}`{told} |")
         parts.append("")
     return "\n".join(parts)
 
