@@ -33,7 +33,7 @@ def refresh(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def sphinx(builder: str, out: Path, version: str, *more: str) -> int:
-    environ = {**os.environ, "PERDURE_SITE_VERSION": version, "PERDURE_SITE_SOURCES": str(SOURCES)}
+    environ = {**os.environ, "PERDURE_SITE_VERSION": version}
     command = [sys.executable, "-m", "sphinx", "-b", builder, "-c", str(HERE), "-d", str(BUILD / "site-doctrees")]
     return subprocess.run([*command, "-E", "-q", *more, str(SOURCES), str(out)], env=environ, check=False).returncode
 

@@ -39,7 +39,6 @@ html_short_title = "Perdure"
 html_static_path = [str(Path(__file__).parent / "static")]
 html_favicon = str(Path(__file__).parent / "static" / "mark.svg")
 html_css_files = ["site.css"]
-html_extra_path = [path for path in ("pictures",) if Path(os.environ["PERDURE_SITE_SOURCES"], path).is_dir()]
 html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_show_sphinx = False
 html_show_copyright = False

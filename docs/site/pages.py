@@ -53,6 +53,7 @@ def page_of(path: Path) -> str:
     if path == DOCS / "README.md" or path == DOCS:
         return "contents.md"
     if path.is_relative_to(DOCS):
+        path = path.parent if path.name == "README.md" else path
         inner = path.relative_to(DOCS).as_posix()
         return f"{inner}/index.md" if path.is_dir() else inner
     inner = path.relative_to(ROOT).as_posix()
@@ -114,7 +115,7 @@ def sections() -> list[Section]:
         entries: list[tuple[str, str]] = []
         for name, target in re.findall(r"\[([^\]]+)\]\(([^()\s#]+)\)", text):
             there = (DOCS / target).resolve()
-            if not there.is_relative_to(DOCS) or not (there.is_dir() or there.suffix == ".md"):
+            if there.suffix != ".md" or not (there.is_relative_to(DOCS) or there.parent == ROOT):
                 continue
             page = page_of(there).removesuffix(".md")
             if page not in taken:
@@ -132,20 +133,11 @@ def section_page(section: Section, more: list[tuple[str, str]]) -> str:
     return f"# {section.title}\n\n{section.text}\n\n{listed}{toctree(entries)}"
 
 
-def decisions_page() -> str:
+def decisions() -> list[tuple[str, str]]:
     """All decision records, the newest first."""
-    rows, entries = [], []
-    for path in sorted((DOCS / "adr").glob("[0-9]*.md"), reverse=True):
-        text = path.read_text()
-        number, _, title = title_of(text).removeprefix("ADR ").partition(": ")
-        status = re.search(r"^- \*\*Status\*\*: *(.*)$", text, re.M)
-        if number == "0000":
-            entries.append(("The template", f"adr/{path.stem}"))
-            continue
-        entries.append((f"{number} {title}", f"adr/{path.stem}"))
-        rows.append(f"| {number} | [{title}]({path.name}) | {status[1] if status else ''} |")
-    head = "# Decisions\n\nWhy it is as it is, what else was looked at, and what would reopen it.\n"
-    return "\n".join([head, "| no. | decision | status |", "|---|---|---|", *rows, "", toctree(entries)])
+    paths = sorted((DOCS / "adr").glob("[0-9]*.md"), reverse=True)
+    titles = [title_of(path.read_text()).removeprefix("ADR ").replace(": ", " ", 1) for path in paths]
+    return [(title, page_of(path).removesuffix(".md")) for title, path in zip(titles, paths, strict=True)]
 
 
 def specification_page() -> str:
@@ -462,7 +454,6 @@ def commands_page() -> str:
 def written() -> dict[str, str]:
     """The pages that are written from the code and from the tree: path -> text."""
     made: dict[str, Callable[[], str]] = {
-        "adr/index.md": decisions_page,
         "spec/index.md": specification_page,
         "reference/settings.md": settings_page,
         "reference/commands.md": commands_page,
@@ -486,14 +477,15 @@ def stage() -> dict[str, bytes]:
     found |= {page: text.encode() for page, text in written().items()}
 
     parts = sections()
+    listed = {page for section in parts for _, page in section.entries}
     more = {
         "reference": [
             ("Commands and options", "reference/commands"),
             ("Settings", "reference/settings"),
             ("The library's reference", "reference/library/index"),
-            ("Specification", "spec/index"),
+            ("The specification, all parts", "spec/index"),
             ("All pages", "contents"),
-            *((title_of(path.read_text()), page_of(path).removesuffix(".md")) for path in root_pages()),
+            *((title_of(path.read_text()), page_of(path).removesuffix(".md")) for path in root_pages(listed)),
         ]
     }
     for section in parts:
@@ -503,6 +495,7 @@ def stage() -> dict[str, bytes]:
         text = LINK.sub(from_the_top, turned(section.text, DOCS / "README.md", outside))
         page = section_page(section._replace(text=text, entries=kept), more.get(section.folder, []))
         found[f"{section.folder}/index.md"] = page.encode()
+    found["adr/index.md"] += toctree(decisions()).encode()
     tabs = [(section.title, f"{section.folder}/index") for section in parts]
     found["index.md"] += toctree(tabs).encode()
 
@@ -515,5 +508,6 @@ def stage() -> dict[str, bytes]:
     return found
 
 
-def root_pages() -> list[Path]:
-    return [path for path in sorted(ROOT.glob("*.md")) if path.name != "README.md"]
+def root_pages(listed: set[str]) -> list[Path]:
+    """What stands beside the README and isn't in docs/README.md, such as the changelog."""
+    return [path for path in sorted(ROOT.glob("*.md")) if page_of(path).removesuffix(".md") not in {*listed, "index"}]
