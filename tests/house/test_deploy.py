@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from tests.commands import command
 
 from perdure.gateway.config import GatewayConfig, gateway_config
 from perdure.gateway.gateway import SETTLE_SECONDS
@@ -78,9 +79,9 @@ def test_what_the_image_starts_answers_its_health_check(tmp_path: Path) -> None:
     started, check = json.loads(found["CMD"]), json.loads(found["HEALTHCHECK"].partition("CMD ")[2])
     assert json.loads(found["ENTRYPOINT"]) == ["perdure"] and started[:1] == ["serve"]
     started[started.index("8787")] = "0"
-    command = [sys.executable, "-m", "perdure", *started, "--json"]
+    serving = [sys.executable, "-m", "perdure", *started, "--json"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PERDURE_HOME": str(tmp_path)}
+        serving, stdout=subprocess.PIPE, text=True, env={**os.environ, "PERDURE_HOME": str(tmp_path)}
     ) as gateway:
         assert gateway.stdout is not None
         port = json.loads(gateway.stdout.readline())["url"].rpartition(":")[2]
@@ -105,9 +106,8 @@ def test_compose_and_unit_start_what_is_there(tmp_path: Path) -> None:
     start = next(line for line in (DEPLOY / "perdure-gateway.service").read_text().splitlines() if "ExecStart=" in line)
     arguments = shlex.split(start.partition("=")[2])[1:]
     (tmp_path / "config.toml").write_text("[gateway]\nport = -1\n")
-    env = {**os.environ, "PERDURE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", "perdure", *arguments], capture_output=True, env=env, check=False)
-    assert done.returncode == 2 and b"port" in done.stderr and b"No such option" not in done.stderr
+    done = command(*arguments, cwd=tmp_path, env={**os.environ, "PERDURE_HOME": str(tmp_path)})
+    assert done.returncode == 2 and "port" in done.stderr and "No such option" not in done.stderr
 
 
 def problems(schema: str, at: str, value: Any) -> list[str]:
@@ -270,9 +270,8 @@ def test_what_the_manifests_start_is_a_command(name: str, tmp_path: Path) -> Non
         for part in container(name)["args"]
     ]
     (tmp_path / "config.toml").write_text('[gateway]\nstore = "postgresql://a@127.0.0.1:9/b"\n')
-    env = {**os.environ, "PERDURE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", "perdure", *arguments], capture_output=True, env=env, check=False)
-    assert done.returncode == 1 and b"port 9 failed" in done.stderr and done.stderr.count(b"\n") == 1, done.stderr
+    done = command(*arguments, cwd=tmp_path, env={**os.environ, "PERDURE_HOME": str(tmp_path)})
+    assert done.returncode == 1 and "port 9 failed" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_the_example_configuration_is_one_that_is_taken() -> None:
