@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bench._races import Race, race
 
-from perdure.adapters.machine.rooted import OsCalls
+from perdure.adapters.machine.folder_calls import OsCalls
 from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.memory.store import StoredMemories
 from perdure.errors import FileRefused

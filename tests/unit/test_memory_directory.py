@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from perdure.adapters.machine.folder_calls import OsCalls
 from perdure.adapters.machine.repositories import memory_roots, project_root
-from perdure.adapters.machine.rooted import OsCalls
 from perdure.adapters.memory.directory import FileMemories, MemoryDirectory, cache_of
 from perdure.memory.retrieval import MemoryQuery
 from perdure.ports.memory import MemoryIndex

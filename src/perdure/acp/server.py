@@ -34,6 +34,7 @@ from pydantic import ValidationError
 from perdure.acp.session import MODES, EditorLink, EditorSession, Wording
 from perdure.adapters.config import home_of
 from perdure.adapters.journal.store import SessionStore
+from perdure.adapters.machine.system import STOP_SIGNALS
 from perdure.context.reminders import attached_file
 from perdure.context.reminders import name as shown_name
 from perdure.errors import PerdureError
@@ -383,7 +384,7 @@ async def serve(server: EditorServer) -> None:
     server.connection = connection = Connection(handle, MessageLines(reader, writer, server.sent), listening=False)
     listening = asyncio.create_task(connection.main_loop())
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, *STOP_SIGNALS):
         loop.add_signal_handler(number, listening.cancel)
     try:
         await listening

@@ -7,11 +7,11 @@ them (`transcript.codec`), its notes by their mark (`memory.notes`).
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from perdure.adapters.machine.system import is_taken, open_itself
 from perdure.errors import FolderBusy
 from perdure.memory.places import FOLDER
 
@@ -44,14 +44,13 @@ def adopt(directory: Path) -> None:
     if now.exists() or not former.is_dir() or former.is_symlink():
         return
     try:
-        fd = os.open(former / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_itself(former / "lock", os.O_RDWR | os.O_CREAT)
     except OSError:
         return
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_taken(fd):
+            raise FolderBusy(f"{directory}: Holdfast 0.1 is writing there; try again when it is done")
         former.rename(now)
-    except BlockingIOError:
-        raise FolderBusy(f"{directory}: Holdfast 0.1 is writing there; try again when it is done") from None
     except OSError:
         return
     finally:

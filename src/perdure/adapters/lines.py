@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import BadSetting
 
 _LOG = logging.getLogger("perdure")
@@ -75,7 +76,7 @@ class LineFile:
                 sys.stdout.buffer.write(data)
                 sys.stdout.buffer.flush()
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | CLOSE_ON_EXEC
         fd = os.open(Path(self.place).expanduser(), flags, 0o600)
         try:
             while data:

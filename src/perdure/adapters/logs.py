@@ -19,6 +19,7 @@ import msgspec
 
 from perdure.adapters.journal.projects import folders_in, is_of_another
 from perdure.adapters.machine.clients import claude_folders, codex_folder
+from perdure.adapters.machine.system import AT_ONCE, CLOSE_ON_EXEC
 from perdure.errors import FileRefused, FileTooLarge, NotPlain
 from perdure.logs.detect import HEAD_BYTES, detect
 
@@ -195,7 +196,7 @@ def read_log(path: Path) -> tuple[bytes, LogFile]:
         FileRefused: It is no regular file, or too large.
         OSError: It can't be read.
     """
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    fd = os.open(path, os.O_RDONLY | AT_ONCE | CLOSE_ON_EXEC)
     with open(fd, "rb") as file:
         about = os.fstat(fd)
         if stat.S_ISDIR(about.st_mode):

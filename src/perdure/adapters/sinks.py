@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.adapters.extras import install
+from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import BadSetting
 from perdure.events import Event
 from perdure.ports.session import Sink
@@ -88,7 +89,7 @@ class JsonlSink:
     def _write(self, line: bytes) -> None:
         """One write on an append-only descriptor, so that lines of several processes don't mix."""
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | CLOSE_ON_EXEC, 0o600)
             try:
                 os.write(fd, line)
             finally:

@@ -11,7 +11,6 @@ isn't files the same is a document for each day, in which what ended is added up
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import threading
@@ -25,6 +24,7 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.disk import make_private
+from perdure.adapters.machine.system import lock, open_itself, read_at
 from perdure.context.cost import ForkSpending
 from perdure.errors import JournalError, SpendingCapReached
 from perdure.ports.home import Documents
@@ -68,7 +68,7 @@ class _Day:
         size = os.fstat(fd).st_size
         if size < self._read_bytes:  # somebody cut it: all of it is read again
             self.costs, self._read_bytes = {}, 0
-        self.take(os.pread(fd, size - self._read_bytes, self._read_bytes))
+        self.take(read_at(fd, size - self._read_bytes, self._read_bytes))
 
     def usd(self, session: str | None = None) -> float:
         """The sum, of all sessions or of one."""
@@ -197,9 +197,9 @@ class CappedSpending:
             return
         try:
             make_private(day.path.parent)
-            fd = os.open(day.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = open_itself(day.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                lock(fd)
                 day.catch_up(fd)
                 line = line if spent is None else self._caps.checked(day, line, spent, likely_usd)
                 _write_lines(fd, (line,))
@@ -288,9 +288,9 @@ def write_of_command(home: Path, spent: Iterable[ForkSpending]) -> None:
     """Write down what a command asked models beside any session. Raises `OSError`."""
     path = home / FOLDER / COMMANDS
     make_private(path.parent)
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        lock(fd)
         _write_lines(fd, spent)
     finally:
         os.close(fd)
@@ -314,7 +314,7 @@ def read_of_commands(home: Path) -> list[ForkSpending]:
 def _write_lines(fd: int, lines: Iterable[msgspec.Struct]) -> None:
     """Lines of JSON at the end of a file. Behind one that a crash cut off, ours begin on a line of their own."""
     size = os.fstat(fd).st_size
-    start = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+    start = b"\n" if size and read_at(fd, 1, size - 1) != b"\n" else b""
     os.write(fd, start + b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 

@@ -6,7 +6,6 @@ They lie as Claude Code lays its own, `<project>/<session>.jsonl`, with what bel
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.adapters.journal.disk import DISK, make_private, write_all
+from perdure.adapters.machine.system import lock, open_itself, read_at, replace
 from perdure.errors import NameRefused
 
 Entry = dict[str, Any]
@@ -80,7 +80,7 @@ class TranscriptFolder:
             new = [entry for entry in entries if not known.has(entry)]
             lines = b"".join(json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in new)
             size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
+            if size and read_at(fd, 1, size - 1) != b"\n":
                 lines = b"\n" + lines  # what a crash had cut off stays a line of its own
             try:
                 write_all(DISK, fd, lines)
@@ -148,7 +148,7 @@ class TranscriptFolder:
         known = self._known.pop(path, None)
         if known is None or known.inode != status.st_ino or known.bytes > status.st_size:
             known = _KnownIds(status.st_ino)
-        for entry in _entries(os.pread(fd, status.st_size - known.bytes, known.bytes)):
+        for entry in _entries(read_at(fd, status.st_size - known.bytes, known.bytes)):
             known.has(entry)
         known.bytes = status.st_size
         self._known[path] = known
@@ -165,7 +165,7 @@ class TranscriptFolder:
         made = {"mtime": status.st_mtime_ns // 1_000_000, "bytes": status.st_size, "data": data}
         draft = _summary_path(path).with_suffix(".new")
         draft.write_text(json.dumps(made))
-        draft.replace(_summary_path(path))
+        replace(draft, _summary_path(path))
 
 
 def _checked(part: str) -> str:
@@ -177,11 +177,10 @@ def _checked(part: str) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
     """The file, open for appending by nobody else."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     while True:
-        fd = DISK.open(path, flags)
+        fd = open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            lock(fd)
             if not os.fstat(fd).st_nlink:  # deleted while we waited
                 continue
             yield fd

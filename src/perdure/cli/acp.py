@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import typer
 
+from perdure.adapters.machine.system import NO_AGENT, needs_unix
 from perdure.cli.agent import ModelName, PermissionMode, Trust, flags_of
 from perdure.cli.arguments import Sets, examples, family
 from perdure.cli.output import EXIT_OK, note_if_typed
@@ -31,6 +32,7 @@ def acp(*, model: ModelName = None, mode: PermissionMode = None, trust: Trust = 
     """
     import anyio
 
+    needs_unix("perdure acp", NO_AGENT)
     try:
         from perdure.acp.server import EditorServer, FolderAgents, serve
         from perdure.acp.session import Wording

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_AGENT, needs_unix
 from perdure.cli.arguments import (
     SESSION_HELP,
     Json,
@@ -123,6 +124,7 @@ def run(
     """
     import anyio
 
+    needs_unix("perdure run", NO_AGENT)
     from perdure.adapters.providers.connect import OFFLINE
     from perdure.cli.chat.agents import factory_here
     from perdure.cli.chat.headless import prompt_of
@@ -155,6 +157,7 @@ def _check(resume: str | None, last: bool, fork: bool) -> None:
 def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: list[str]) -> None:
     import anyio
 
+    needs_unix("perdure chat", NO_AGENT)
     from perdure.cli.chat.agents import factory_here
     from perdure.cli.chat.talk import talk
     from perdure.cli.trust import settle

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perdure.adapters.machine.system import replace
 from perdure.cli.arguments import Force, Json, Sets, complete_settings, configured, examples, family, home
 from perdure.cli.output import clean, cut, out, out_json, table
 from perdure.errors import BadSetting, nearest
@@ -185,7 +186,7 @@ def init(
     except OSError as e:
         raise OSError(e.errno, e.strerror, str(path)) from e  # a write that fails doesn't say where
     beside.chmod(0o644 if project else 0o600)
-    beside.replace(path)
+    replace(beside, path)
     if json:
         out_json({"path": str(path)})
     else:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from perdure.adapters.journal import JOURNAL
+from perdure.adapters.machine.system import CLOSE_ON_EXEC, HAS_MODES, user_id
 from perdure.cli.arguments import Json, configured, examples, family, home
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
@@ -280,12 +281,12 @@ def _is_virtual(folder: Path) -> bool:
 
 def _too_open(path: Path) -> str | None:
     """What is wrong with the rights of a file or folder; None when only its owner can read it."""
-    if os.name != "posix":
+    if not HAS_MODES:
         return None
     about = path.stat()
     mode = stat.S_IMODE(about.st_mode)
     wanted = 0o700 if path.is_dir() else 0o600
-    if about.st_uid != os.geteuid():
+    if about.st_uid != user_id():
         return f"{path}: belongs to another user ({about.st_uid})"
     return f"{path}: others may read it ({mode:04o}); chmod {wanted:o} it" if mode & 0o077 else None
 
@@ -295,7 +296,7 @@ def _storage(place: Path) -> Finding:
     probe = place / f".probe-{os.getpid()}"
     started = time.perf_counter()
     try:
-        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600)
         try:
             os.write(fd, b"perdure\n")
             os.fsync(fd)
@@ -531,7 +532,7 @@ def _made_private(folder: Path) -> Iterator[Path]:
     for path in (folder, *folder.rglob("*")):
         about = path.lstat()
         mode = stat.S_IMODE(about.st_mode)
-        if os.name == "posix" and not stat.S_ISLNK(about.st_mode) and mode & 0o077:
+        if HAS_MODES and not stat.S_ISLNK(about.st_mode) and mode & 0o077:
             path.chmod(mode & ~0o077)
             yield path
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_SIGNALS, needs_unix
 from perdure.cli.arguments import Sets, configured, examples, family
 from perdure.cli.output import EXIT_OK, note_if_typed, out, out_json
 from perdure.errors import BadSetting
@@ -69,6 +70,7 @@ def mcp(
     to send the token in $PERDURE_MCP_TOKEN as their bearer token, if it is set; on an address that other machines
     reach, it has to be.
     """
+    needs_unix("perdure mcp", NO_SIGNALS)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
     folder = (project or Path(os.environ.get(_PROJECT) or ".")).expanduser().absolute()
     if not folder.is_dir():

@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Literal
 
+from perdure.adapters.machine.system import CLOSE_ON_EXEC, replace
 from perdure.errors import BadSetting
 
 EXIT_OK = 0
@@ -327,18 +328,20 @@ def write_whole(target: Path, data: bytes, *, force: bool) -> None:
 
     With it, what a link leads to is replaced, and the link stays.
     """
+    from perdure.adapters.journal.disk import DISK
+
     target = target.resolve() if force else target
     draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
     try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if force:
-            os.replace(draft, target)
+            replace(draft, target)
         else:
-            os.link(draft, target)
+            DISK.link(draft, target)
     except FileExistsError:
         raise BadSetting(f"{target}: already exists; --force overwrites it") from None
     except OSError as e:  # of the draft, or of no file at all: what nobody asked for says nothing

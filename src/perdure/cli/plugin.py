@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_PLUGIN, needs_unix
 from perdure.cli.arguments import Json, examples, family
 from perdure.cli.output import out, out_json, plural
 from perdure.errors import BadSetting, ForeignFormat, SessionNotFound
@@ -33,6 +34,7 @@ def build(
     Claude Code installs it with `claude plugin install perdure --marketplace FOLDER`, Codex with `codex plugin
     marketplace add FOLDER` and `codex plugin add perdure@perdure`. `perdure setup` does all of it in one step.
     """
+    needs_unix("perdure plugin build", NO_PLUGIN)
     from perdure.plugin.build import SELECTOR, build_plugin
 
     folder = folder.expanduser().absolute()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_SIGNALS, needs_unix
 from perdure.cli.arguments import Json, Sets, configured, examples, family
 from perdure.cli.output import EXIT_OK, note, out, out_json
 from perdure.errors import BadSetting
@@ -72,6 +73,7 @@ def serve(
     """
     import anyio
 
+    needs_unix("perdure serve", NO_SIGNALS)
     try:
         from perdure.gateway.serving import serve as run_gateway
     except ImportError as e:
@@ -92,7 +94,7 @@ def serve(
     on_ready = partial(_say_ready, is_json=json)
     run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note)
     try:
-        anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
+        anyio.run(run, backend_options={"use_uvloop": True})
     except KeyboardInterrupt:
         note("stopped")
     raise typer.Exit(EXIT_OK)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_PLUGIN, needs_unix
 from perdure.cli.arguments import Json, examples, family, home
 from perdure.cli.output import clean, note, out, out_json
 from perdure.errors import BadSetting
@@ -46,6 +47,7 @@ def setup(
     The client's own configuration is changed, and nothing else in it. `--remove` gives the file its bytes back; if you
     have edited it since, your edits stay.
     """
+    needs_unix("perdure setup", NO_PLUGIN)
     from perdure.plugin.setup import BY_HAND, CLIENTS, ClientSetup
 
     if client in BY_HAND:

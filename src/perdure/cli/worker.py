@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from perdure.adapters.machine.system import NO_SIGNALS, needs_unix
 from perdure.cli.arguments import Json, Sets, configured, examples, family
 from perdure.cli.output import EXIT_OK, note, out, out_json
 from perdure.errors import BadSetting
@@ -44,6 +44,7 @@ def worker(
     """
     import anyio
 
+    needs_unix("perdure worker", NO_SIGNALS)
     try:
         from perdure.gateway.config import gateway_config
         from perdure.gateway.upkeep import work
@@ -67,7 +68,7 @@ def worker(
         at = None if metrics is None else (host.strip("[]"), int(port))
         return asdict(await work(config, kept, os.environ, until_idle=once, on_note=note, metrics=at))
 
-    counts = anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
+    counts = anyio.run(run, backend_options={"use_uvloop": True})
     if json:
         out_json(counts)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import os
 import re
 import secrets
 from collections import Counter
@@ -384,7 +383,7 @@ def secret_at(folder: Path) -> bytes:
             draft = path.with_name(f"secret.new-{secrets.token_hex(8)}")
             write_new(DISK, draft, secrets.token_bytes(_SECRET_BYTES))
             try:
-                os.link(draft, path)  # whoever is first decides
+                DISK.link(draft, path)  # whoever is first decides
             except FileExistsError:
                 pass
             finally:

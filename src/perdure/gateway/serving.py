@@ -7,7 +7,6 @@ import gc
 import hmac
 import logging
 import math
-import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.adapters.config import Config
 from perdure.adapters.listening import ListeningServer
+from perdure.adapters.machine.system import RELOAD_SIGNAL
 from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig, gateway_config
@@ -86,8 +86,8 @@ async def serve(
 
     gc.collect()
     gc.freeze()  # what was loaded stays; looking through it again and again would hold up everybody's requests
-    if hasattr(signal, "SIGHUP"):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    if RELOAD_SIGNAL is not None:
+        asyncio.get_running_loop().add_signal_handler(RELOAD_SIGNAL, reload)
     await server.serve()
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.adapters.machine.system import AT_ONCE, CLOSE_ON_EXEC, read_at
 from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_ledger
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
 from perdure.logs.claude_code import MainChain, is_shown_again
@@ -102,7 +103,7 @@ class CarriedLog:
         self._encode()
         start = self._next_start()
         hole = max(0, self.size - 2 * PART_BYTES - start)
-        data = os.pread(self.fd, self.size - start - hole, start + hole)
+        data = read_at(self.fd, self.size - start - hole, start + hole)
         if hole:
             data = data[data.find(b"\n") + 1 :]
         steps = self._steps(data[: data.rfind(b"\n") + 1], MainChain() if hole else self.body.chain.copy())
@@ -147,7 +148,7 @@ class CarriedLog:
         data = b""
         while start < end:
             wanted = min(size, end - start)
-            data = os.pread(self.fd, wanted, start)
+            data = read_at(self.fd, wanted, start)
             if b"\n" in data or len(data) < wanted or wanted >= min(end - start, MOST_LINE_BYTES):
                 break
             size *= 4
@@ -169,7 +170,7 @@ class CarriedLog:
     def _end_of_line(self, at: int, until: float | None = None) -> int | None:
         """Behind the next end of a line from a place on; None where there is none, or no time to find it."""
         while at < self.size and (until is None or time.monotonic() < until):
-            data = os.pread(self.fd, MOST_LINE_BYTES, at)
+            data = read_at(self.fd, MOST_LINE_BYTES, at)
             if b"\n" in data:
                 return at + data.find(b"\n") + 1
             if not data:
@@ -217,7 +218,7 @@ class CarriedLog:
         """Start again from the checkpoint, without what was said between a message and the place of the rewind."""
         at, wanted = self.body.checkpoint_offset, f'"uuid":"{to}"'.encode()
         while at < back:
-            data = os.pread(self.fd, min(MOST_LINE_BYTES, back - at), at)
+            data = read_at(self.fd, min(MOST_LINE_BYTES, back - at), at)
             found = data.find(wanted)
             if found >= 0:
                 skip = (self._end_of_line(at + found) or back, back)
@@ -295,7 +296,7 @@ def open_carried(folder: str, log: str) -> Iterator[CarriedLog]:
     Raises:
         OSError: The log can't be read.
     """
-    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = os.open(log, os.O_RDONLY | AT_ONCE | CLOSE_ON_EXEC)
     try:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):

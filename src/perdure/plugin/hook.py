@@ -173,10 +173,10 @@ def head_of(folder: str) -> dict[str, Any]:
 @contextmanager
 def _locked(folder: str, seconds: float) -> Iterator[bool]:
     """Whether this hook is the one that may write the state; a lock ends with its process, however that ends."""
-    import fcntl
+    from perdure.adapters.machine.system import lock_now, open_folder_lock
 
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_folder_lock(folder)
     except OSError:  # where it couldn't be made
         yield False
         return
@@ -184,7 +184,7 @@ def _locked(folder: str, seconds: float) -> Iterator[bool]:
         until = time.monotonic() + seconds
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_now(fd)
             except OSError:
                 if time.monotonic() >= until:
                     yield False
@@ -199,10 +199,12 @@ def _locked(folder: str, seconds: float) -> Iterator[bool]:
 
 def _end(folder: str, log: str, project: str, session: str, is_ours: bool) -> None:
     """Save what a person asked to remember. A hook that is killed over it leaves a note of what is left to do."""
+    from perdure.adapters.machine.system import open_itself
+
     path = os.path.join(folder, ENDING)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(path, flags, 0o600), "w", encoding="utf-8", errors="surrogatepass") as file:
+        fd = open_itself(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(fd, "w", encoding="utf-8", errors="surrogatepass") as file:
             json.dump([log, project, session], file)
     except OSError:  # a full disk: then it is tried this once
         pass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.adapters.machine.system import AT_ONCE, CLOSE_ON_EXEC, read_at
 from perdure.logs.recording import RecordedMessage
 from perdure.memory.remarks import Remark, remarks
 from perdure.plugin.state import DAMAGED, StateHead, read_state, write_state
@@ -42,7 +43,7 @@ def remember(folder: str, log: str, project: str, session: str, *, is_kept: bool
         session: The client's id of the session.
         is_kept: Whether this process may replace the state.
     """
-    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = os.open(log, os.O_RDONLY | AT_ONCE | CLOSE_ON_EXEC)
     try:
         size = os.fstat(fd).st_size
         head, body = read_state(folder, log, fd, size)
@@ -65,7 +66,7 @@ def _words(head: StateHead, body: bytes, fd: int, size: int) -> list[_HeardWords
     except DAMAGED:  # the log tells its end again
         known, begin = [], 0
     start = max(begin, size - END_BYTES)
-    data = os.pread(fd, size - start, start)
+    data = read_at(fd, size - start, start)
     if start > begin:
         data = data[data.find(b"\n") + 1 :]
     if head.client == "codex":

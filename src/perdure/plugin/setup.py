@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from perdure.adapters.machine.clients import Environ, claude_folder, codex_folder, opencode_folder
+from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import BadSetting, PerdureError
 from perdure.plugin.build import (
     NAME,
@@ -476,7 +477,7 @@ def _write(file: Path, data: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, mode)
     try:
         with open(fd, "wb") as out:
             out.write(data)

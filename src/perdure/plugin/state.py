@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from perdure.adapters.machine.system import open_itself, read_at
 from perdure.plugin.hook import STATE
 
 VERSION: Final = 1
@@ -51,7 +52,7 @@ def read_state(folder: str, log: str, fd: int, size: int) -> tuple[StateHead, by
             return head, body
     except (OSError, *DAMAGED):
         pass
-    beginning = os.pread(fd, 4096, 0)
+    beginning = read_at(fd, 4096, 0)
     is_codex = b'"payload"' in beginning or b'"session_meta"' in beginning
     return StateHead(log=log, client="codex" if is_codex else "claude-code"), b""
 
@@ -60,7 +61,7 @@ def write_state(folder: str, fd: int, head: StateHead, body: bytes) -> None:
     """Replace the state; for the hook that holds the lock."""
     head.seam = _seam(fd, head.offset)
     temporary = os.path.join(folder, f"{STATE}.new")  # one name, as one hook writes at a time: what is left is one file
-    out = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    out = open_itself(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         with open(out, "wb") as file:
             file.write(msgspec.json.encode(head) + b"\n" + body)
@@ -72,4 +73,4 @@ def write_state(folder: str, fd: int, head: StateHead, body: bytes) -> None:
 
 def _seam(fd: int, offset: int) -> str:
     """What stands in front of the place where reading goes on: by it a log is known for the same."""
-    return os.pread(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES)).hex()
+    return read_at(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES)).hex()

@@ -160,6 +160,8 @@ class PostgresServer:
 
     def kill(self) -> None:
         """End all of the server at once, as a crash does; `resume` starts it again."""
+        if sys.platform == "win32":
+            raise NotImplementedError("on Unix only")
         if self._process is not None:
             children = _children(self._process.pid)
             for pid in (self._process.pid, *children):
@@ -176,6 +178,8 @@ class PostgresServer:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """All of the server stands still, as where its disk or its machine does: connections stay, nothing answers."""
+        if sys.platform == "win32":
+            raise NotImplementedError("on Unix only")
         assert self._process is not None
         pids = (self._process.pid, *_children(self._process.pid))
         for pid in pids:
@@ -234,6 +238,8 @@ class PostgresServer:
 
 
 def _new_folder(within: Path | None) -> Path:
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     if within is None and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK):
         within = _MEMORY
     folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-", dir=within))
@@ -252,6 +258,8 @@ def _binaries() -> Path:
 
 def _as_nobody() -> dict[str, Any]:
     """How to start a program of PostgreSQL's, none of which runs as root."""
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     if os.geteuid() != 0:
         return {}
     import pwd

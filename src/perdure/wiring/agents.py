@@ -22,6 +22,7 @@ from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles
 from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.jobs import TaskJobs
+from perdure.adapters.machine.system import NO_AGENT, needs_unix
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
@@ -66,6 +67,7 @@ async def agent(
         told = (*parts.services.on_remembered, lambda line: heard(MemoryUpdated(line)))
         hooks = (*parts.services.on_hook, lambda name, text: heard(HookMessage(name, text)))
         parts = replace(parts, services=replace(parts.services, on_remembered=told, on_hook=hooks))
+    needs_unix("the agent", NO_AGENT)
     box = await to_thread.run_sync(choose_sandbox, parts.settings.sandbox)  # before anything is made
     cleanup = ExitStack()
     stored: StoredSession | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from perdure.adapters.journal.disk import DISK, discard, write_new
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.adapters.journal.store import SessionFiles, SessionStore, secret_key
 from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.adapters.machine.system import replace
 from perdure.engine.imports import last_source, lines_again, repair_journal
 from perdure.engine.session import SessionPorts
 from perdure.errors import JournalError
@@ -68,7 +68,7 @@ def _replace(path: Path, data: bytes) -> None:
     draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
     try:
         write_new(DISK, draft, data)
-        os.replace(draft, path)
+        replace(draft, path)
         DISK.sync_directory(path.parent)
     except OSError as e:
         raise JournalError(f"{path}: its damaged lines can't be restored: {e.strerror or e}") from e

@@ -20,6 +20,7 @@ from perdure.adapters.checkpoints.tree import ProjectTree, TooManyFiles, TreeCha
 from perdure.adapters.journal.projects import PROJECTS
 from perdure.adapters.machine.repositories import is_no_project
 from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.machine.system import needs_unix
 from perdure.events import CheckpointSkipped, CheckpointTaken, FilesRewound
 from perdure.memory.checkpoints import (
     BEGUN,
@@ -73,6 +74,7 @@ class SessionCheckpoints:
     _files: RootedTree = field(init=False)
 
     def __post_init__(self) -> None:
+        needs_unix("checkpoints of files", "where a folder can be moved between a look at it and its use")
         self.root = os.path.realpath(self.root)
         self._own = RootedFolder.open(self.store, create=True, rules=OWN, calls=self.calls)
         self._files = open_rooted_tree(self.root, self.calls)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathspec import GitIgnoreSpec
 
 from perdure.adapters.former import FORMER_STAGING
+from perdure.adapters.machine.system import AT_ONCE, open_itself
 
 IGNORE_FILE = ".gitignore"
 _LIMIT_BYTES = 1_000_000
@@ -126,7 +127,7 @@ def _lines(path: str) -> list[str]:
     if _leads_elsewhere(path):
         return []
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_itself(path, os.O_RDONLY | AT_ONCE)
     except OSError:
         return []
     try:

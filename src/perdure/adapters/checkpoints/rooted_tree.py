@@ -10,11 +10,13 @@ import os
 import stat
 
 from perdure.adapters.checkpoints.objects import name_of
-from perdure.adapters.machine.rooted import OsCalls, RootedFolder
+from perdure.adapters.machine.folder_calls import OsCalls
+from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, set_mode
 from perdure.memory.checkpoints import NONE, PathState
 from perdure.memory.places import DISK, parts_of
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_READ = os.O_RDONLY | AT_ONCE
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV)
 _NOT_READABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EBUSY, errno.ESTALE, errno.EOVERFLOW, errno.ETXTBSY)
 _CHUNK = 1 << 20
@@ -30,7 +32,7 @@ class TreeOsCalls(OsCalls):
         os.symlink(target, part, dir_fd=dir_fd)
 
     def chmod(self, fd: int, mode: int) -> None:
-        os.fchmod(fd, mode)
+        set_mode(fd, mode)
 
 
 TREE_OS_CALLS = TreeOsCalls()
@@ -139,7 +141,7 @@ class RootedTree(RootedFolder):
                 if not stat.S_ISDIR(self._calls.stat(parent, leaf).st_mode):
                     raise
                 return
-            fd = self._calls.open(parent, leaf, os.O_RDONLY | os.O_DIRECTORY)
+            fd = self._calls.open(parent, leaf, os.O_RDONLY | ONLY_FOLDER)
             try:
                 self._calls.chmod(fd, mode)
             finally:

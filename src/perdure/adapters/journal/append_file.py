@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import sys
 import time
 import weakref
 from dataclasses import dataclass
@@ -17,33 +16,12 @@ from pathlib import Path
 import msgspec
 
 from perdure.adapters.journal.disk import Disk, discard, write_all, write_new
+from perdure.adapters.machine.system import BUSY, CLOSE_ON_EXEC, lock_now, unlock
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionBusy
 from perdure.transcript.codec import seal, unseal
 
 LOCK = "lock"
 LEASE_SECONDS = 60.0
-BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _LOCKED_BYTE = 1 << 30  # far behind the text, which others must be able to read
-
-    def lock_now(fd: int) -> None:
-        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-
-    def _unlock(fd: int) -> None:
-        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-else:
-    import fcntl
-
-    def lock_now(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _unlock(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 class LockHolder(msgspec.Struct, frozen=True):
@@ -73,7 +51,7 @@ class SessionLock:
         path = directory / LOCK
         while True:
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600)
             except OSError as e:
                 raise JournalError(f"{path}: {e.strerror}: the session can't be locked for writing") from e
             try:
@@ -115,7 +93,7 @@ class SessionLock:
             return
         try:
             os.ftruncate(self._fd, 0)
-            _unlock(self._fd)
+            unlock(self._fd)
         except OSError:
             pass  # closing releases it all the same
         self.drop()

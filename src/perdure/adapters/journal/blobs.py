@@ -20,8 +20,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from perdure.adapters.journal.append_file import disk_refusal
-from perdure.adapters.journal.disk import DISK, NO_LINKS, Disk, discard, make_private, write_new
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.reading import JournalScan
+from perdure.adapters.machine.system import NO_LINK, NO_LINKS
 from perdure.errors import JournalError, MalformedBlock
 from perdure.transcript.blocks import Block, ToolResult
 from perdure.transcript.messages import BlobId, Message
@@ -161,7 +162,7 @@ class FileBlobs:
     def _get(self, blob: BlobId) -> bytes:
         path = self._path(blob)
         try:
-            fd = self.disk.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            fd = self.disk.open(path, os.O_RDONLY | NO_LINK)
             try:
                 stored = self._read(fd)
             finally:

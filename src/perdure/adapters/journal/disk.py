@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 
-_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-# What a file system says that has no hard links, or no more of them for this file.
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+from perdure.adapters.machine.system import (
+    CLOSE_ON_EXEC,
+    NO_LINKS,
+    read_at,
+    replace,
+    sync_data,
+    sync_directory,
+    write_at,
+)
 
 _SQLITE_WAL_SINCE = (3, 51, 3)  # before, a WAL reset could lose a commit
 
@@ -19,7 +23,7 @@ class Disk:
     """The real thing. Everything raises OSError; nothing here retries or hides an error."""
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
-        return os.open(path, flags | _CLOSE_ON_EXEC, mode)
+        return os.open(path, flags | CLOSE_ON_EXEC, mode)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -28,33 +32,25 @@ class Disk:
         return os.write(fd, data)
 
     def write_at(self, fd: int, data: bytes, offset: int) -> int:
-        return os.pwrite(fd, data, offset)
+        return write_at(fd, data, offset)
 
     def read_at(self, fd: int, length: int, offset: int) -> bytes:
-        return os.pread(fd, length, offset)
+        return read_at(fd, length, offset)
 
     def sync_data(self, fd: int) -> None:
         """The file's bytes and size are on stable storage."""
-        if sys.platform == "darwin":
-            import fcntl
-
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(fd)
+        sync_data(fd)
 
     def sync_directory(self, path: Path) -> None:
         """Names made, renamed or removed in this directory are on stable storage."""
-        fd = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(path)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
+        """In the place of a file that has the name."""
+        replace(old, new)
 
     def link(self, old: Path, new: Path) -> None:
         """A second name; FileExistsError when the name is taken, which a rename would overwrite."""
@@ -63,7 +59,7 @@ class Disk:
         except OSError as e:
             if e.errno not in NO_LINKS or new.exists():
                 raise
-            os.rename(old, new)  # a file system without hard links
+            replace(old, new)  # a file system without hard links
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

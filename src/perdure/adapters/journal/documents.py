@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -17,6 +16,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from perdure.adapters.journal.disk import DISK, Disk, make_private, write_all, write_new
+from perdure.adapters.machine.system import lock, open_folder_lock
 from perdure.errors import JournalError
 from perdure.ports.home import KeptDocument
 
@@ -188,9 +188,9 @@ _KNOWN = "1"  # the one version that a name has
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Nobody else writes documents of this folder meanwhile, here or in another process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_folder_lock(folder)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         yield
     finally:
         os.close(descriptor)

@@ -18,6 +18,7 @@ from pathlib import Path
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.reading import header_at
+from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import PerdureError
 from perdure.transcript.records import Header
 
@@ -129,7 +130,7 @@ def folders_in(parent: Path) -> list[Path]:
 
 def _header_in(directory: Path) -> Header | None:
     try:
-        fd = os.open(directory / JOURNAL, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        fd = os.open(directory / JOURNAL, os.O_RDONLY | CLOSE_ON_EXEC)
         try:
             return header_at(fd)
         finally:

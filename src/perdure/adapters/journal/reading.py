@@ -22,6 +22,7 @@ from perdure.adapters.journal.append_file import (
     read_mark,
 )
 from perdure.adapters.journal.disk import DISK, Disk
+from perdure.adapters.machine.system import read_at
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
 from perdure.ports.session import PlacedRecord as Placed
@@ -735,9 +736,9 @@ def missing_messages(boundary: Compacted, placed: Sequence[Placed]) -> list[str]
 
 def header_at(fd: int) -> Header:
     """The header alone of an open journal, for listings. Raises `PerdureError` for a damaged one."""
-    line, newline, _ = os.pread(fd, _MOST_HEADERS_BYTES, 0).partition(b"\n")
+    line, newline, _ = read_at(fd, _MOST_HEADERS_BYTES, 0).partition(b"\n")
     if not newline:
-        line = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")[0]
+        line = read_at(fd, HEADER_BYTES, 0).partition(b"\n")[0]
     return decode_header(line)
 
 

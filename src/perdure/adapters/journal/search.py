@@ -36,6 +36,7 @@ from perdure.adapters.journal.session_search import (
     sessions_read,
 )
 from perdure.adapters.journal.store import BLOBS, SessionStore
+from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import JournalError, SessionNotFound
 from perdure.ports.session import Blobs, FoundSessions, Journal
 from perdure.ports.session import LoadedJournal as Loaded
@@ -408,7 +409,7 @@ def open_search_index(path: Path, *, disk: Disk = DISK) -> Iterator[SearchIndex]
     """The index at `path`, made if it is missing or has another version. Raises `IndexUnusable` or `sqlite3.Error`."""
     try:
         make_private(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600))
     except OSError as e:
         raise IndexUnusable(f"{path}: {e.strerror or e}") from e
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as db:

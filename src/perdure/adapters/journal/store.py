@@ -28,6 +28,7 @@ from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, wri
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.projects import PROJECTS, ProjectFolders, folders_in
 from perdure.adapters.journal.reading import header_at, open_journal_reader
+from perdure.adapters.machine.system import CLOSE_ON_EXEC, RENAMES_OPEN, read_at
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import FileNotes
 from perdure.errors import (
@@ -138,7 +139,7 @@ def describe(journal: Path) -> ListedSession:
     modified, size, header = 0.0, 0, None
     found, problem = ListingFacts(), None
     try:
-        fd = os.open(journal, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        fd = os.open(journal, os.O_RDONLY | CLOSE_ON_EXEC)
         try:
             about = os.fstat(fd)
             modified, size = about.st_mtime, about.st_size
@@ -174,7 +175,7 @@ def describe(journal: Path) -> ListedSession:
 def _search_both_ends(fd: int, size: int, version: int, found: ListingFacts) -> None:
     """Go through the complete lines at both ends, newest first, until everything is known."""
     tail_start = max(0, size - EDGE_BYTES)
-    cut, *tail = os.pread(fd, EDGE_BYTES, tail_start).split(b"\n")
+    cut, *tail = read_at(fd, EDGE_BYTES, tail_start).split(b"\n")
     found.read_lines(tail, version)
     if tail_start == 0:
         found.is_counted = True
@@ -182,7 +183,7 @@ def _search_both_ends(fd: int, size: int, version: int, found: ListingFacts) -> 
         first_seen = tail_start + len(cut) + 1
         head_end = min(EDGE_BYTES, first_seen)
         found.has_gap = not found.is_counted and head_end < first_seen
-        _, *head = os.pread(fd, head_end, 0).split(b"\n")
+        _, *head = read_at(fd, head_end, 0).split(b"\n")
         found.read_lines(head, version)
         found.is_counted = found.is_counted or head_end == first_seen
 
@@ -425,6 +426,8 @@ class SessionStore:
         try:
             # The new name is no session id, so a half removed session is never listed or opened.
             doomed = directory.with_name(f".deleted-{secrets.token_hex(8)}")
+            if not RENAMES_OPEN:
+                held.drop()  # whoever opens it now keeps it from being renamed
             self._disk.rename(directory, doomed)
             self._disk.sync_directory(directory.parent)
             with contextlib.suppress(FileNotFoundError):  # `perdure gc` may remove it as well

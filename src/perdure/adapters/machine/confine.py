@@ -121,6 +121,8 @@ def _folders_of(path: str) -> Iterator[str]:
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
+    if sys.platform != "linux":
+        raise NotImplementedError("on Linux only")
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # gone, or not for us: then there is nothing to allow
@@ -167,6 +169,8 @@ def cut_off(*, network: bool) -> None:
     do. With `network` those of networks are left. No file becomes one that gives its owner's rights to others, since
     modes aren't Landlock's either.
     """
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     import ctypes
     import struct
 
@@ -253,6 +257,8 @@ class _ConfineOptions:
 
 def _run(options: _ConfineOptions) -> int:
     """Start the command and wait for its end: its status, as `wait` gives it."""
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     wake, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking)
@@ -284,6 +290,8 @@ def _run(options: _ConfineOptions) -> int:
 
 def _wait_for_the_rest() -> None:
     """Until nothing is left of a sandbox, which ends with its first process."""
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     until = time.monotonic() + _LEFT_SECONDS
     while time.monotonic() < until:
         try:
@@ -294,6 +302,8 @@ def _wait_for_the_rest() -> None:
 
 
 def _become(options: _ConfineOptions) -> None:
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     command = options.command
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -313,6 +323,8 @@ def _become(options: _ConfineOptions) -> None:
 
 def main() -> None:
     """Run the command of the arguments, and end as it ended."""
+    if sys.platform == "win32":
+        raise NotImplementedError("on Unix only")
     status = _run(_ConfineOptions(sys.argv[1:]))
     if os.WIFSIGNALED(status):
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None

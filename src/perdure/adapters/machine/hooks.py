@@ -7,13 +7,13 @@ too long, or its session ends.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping
 from subprocess import PIPE
 
 import anyio
 import anyio.abc
 
+from perdure.adapters.machine.system import end_group, needs_unix
 from perdure.hooks import (
     SESSION_END_SECONDS,
     Hook,
@@ -40,6 +40,8 @@ def hooks_of(settings: Settings, *, project: str | None = None, transcript: str 
         project: the project's folder, where commands run unless the agent is elsewhere.
         transcript: the path of the session's journal.
     """
+    if settings.hooks:
+        needs_unix("the setting hooks", "whose shell isn't the one that hooks are written for")
     seconds = settings.hook_timeout_seconds
     return tuple(
         shell_hook(one, timeout_seconds=seconds, project=project, transcript=transcript) for one in settings.hooks
@@ -98,10 +100,7 @@ async def _run(command: str, given: bytes, cwd: str, environ: Mapping[str, str])
             code = await process.wait()
             tasks.cancel_scope.deadline = anyio.current_time() + _REST_SECONDS
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # nothing of it is left, or nothing that we may end
-            pass
+        end_group(process.pid, at_once=True)
         with anyio.CancelScope(shield=True):
             await process.aclose()
     return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")

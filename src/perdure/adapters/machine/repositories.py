@@ -14,6 +14,7 @@ from typing import Final
 
 from perdure.adapters.former import folder_in
 from perdure.adapters.journal.projects import ProjectFolders
+from perdure.adapters.machine.system import AT_ONCE, CLOSE_ON_EXEC, open_itself
 from perdure.memory.instructions import is_below
 from perdure.memory.places import MEMORY, MemoryRoots
 
@@ -105,7 +106,7 @@ def text_below(path: Path, root: Path, *, most_bytes: int) -> str:
 
 def _text_of(path: str, most_bytes: int, *, follows_links: bool = False) -> str:
     """A small text file. Raises `OSError` for one that is none, or is larger, and `UnicodeDecodeError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW))
+    fd = (os.open if follows_links else open_itself)(path, os.O_RDONLY | AT_ONCE | CLOSE_ON_EXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-import functools
 import os
-import platform
 import secrets
 import stat
-import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from perdure.adapters.journal.append_file import BUSY, lock_now
-from perdure.adapters.journal.disk import DISK, make_private
+from perdure.adapters.journal.disk import make_private
+from perdure.adapters.machine.folder_calls import CALLS, OsCalls
+from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, is_taken, user_id
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
 from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 
@@ -80,159 +77,8 @@ def disk_errors(name: str, where: str = "") -> Iterator[None]:
         raise kind(f"{where or name_for_people(name)}: {words}") from e
 
 
-_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_OPENAT2 = 437  # the same number on every architecture but Alpha
-_RESOLVE = 0x02 | 0x04 | 0x08  # NO_MAGICLINKS, NO_SYMLINKS, BENEATH
-_RENAME_NOREPLACE, _RENAME_EXCL = 1, 4
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
-_RETRIES = 16  # EAGAIN: the kernel lost a race against a rename, and asks to be called again
-
-
-@functools.cache
-def _libc():  # type: ignore[no-untyped-def]
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _failed(name: str) -> OSError:
-    import ctypes
-
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), name)
-
-
-def _openat2(dir_fd: int, name: str, flags: int) -> int:
-    """One call of openat2; OSError as from `os.open`."""
-    import ctypes
-
-    how = struct.pack("=QQQ", flags | _CLOSE_ON_EXEC, 0, _RESOLVE)
-    for _ in range(_RETRIES):
-        fd = _libc().syscall(
-            ctypes.c_long(_OPENAT2), ctypes.c_int(dir_fd), os.fsencode(name), how, ctypes.c_size_t(len(how))
-        )
-        if fd >= 0:
-            return int(fd)
-        failed = _failed(name)
-        if failed.errno not in (errno.EAGAIN, errno.EINTR):
-            break
-    raise failed
-
-
-@functools.cache
-def has_openat2() -> bool:
-    """Whether the kernel has it and lets us call it: sandboxes answer ENOSYS or EPERM to calls they don't know."""
-    if not sys.platform.startswith("linux") or platform.machine() == "alpha":
-        return False
-    root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | _CLOSE_ON_EXEC)
-    try:
-        os.close(_openat2(root, ".", os.O_RDONLY | os.O_DIRECTORY))
-    except (OSError, AttributeError):
-        return False
-    finally:
-        os.close(root)
-    return True
-
-
-class OsCalls:
-    """The real thing. Everything raises OSError; nothing here retries an error, or follows a link in the last part."""
-
-    has_beneath: bool | None = None  # None: as the kernel has it
-
-    def open_root(self, path: str) -> int:
-        """The one place where a path is followed: it is the operator's word."""
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOSE_ON_EXEC)
-
-    def open_beneath(self, dir_fd: int, name: str, flags: int) -> int | None:
-        """A descriptor of something below a directory, without any link on the way; None where it can't be had so."""
-        if not (has_openat2() if self.has_beneath is None else self.has_beneath):
-            return None
-        return _openat2(dir_fd, name, flags)
-
-    def open(self, dir_fd: int, part: str, flags: int) -> int:
-        return os.open(part, flags | _NO_FOLLOW | _CLOSE_ON_EXEC, 0o600, dir_fd=dir_fd)
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def stat(self, dir_fd: int, part: str) -> os.stat_result:
-        return os.stat(part, dir_fd=dir_fd, follow_symlinks=False)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        return os.fstat(fd)
-
-    def read(self, fd: int, length: int, offset: int) -> bytes:
-        return os.pread(fd, length, offset)
-
-    def write(self, fd: int, data: memoryview) -> int:
-        return os.write(fd, data)
-
-    def make_private(self, fd: int) -> None:
-        os.fchmod(fd, 0o600)
-
-    def set_time(self, dir_fd: int, part: str, mtime_ns: int) -> None:
-        os.utime(part, ns=(mtime_ns, mtime_ns), dir_fd=dir_fd, follow_symlinks=False)
-
-    def sync(self, fd: int) -> None:
-        DISK.sync_data(fd)
-
-    def sync_folder(self, fd: int) -> None:
-        os.fsync(fd)
-
-    def mkdir(self, dir_fd: int, part: str) -> None:
-        os.mkdir(part, 0o700, dir_fd=dir_fd)
-
-    def rmdir(self, dir_fd: int, part: str) -> None:
-        os.rmdir(part, dir_fd=dir_fd)
-
-    def unlink(self, dir_fd: int, part: str) -> None:
-        os.unlink(part, dir_fd=dir_fd)
-
-    def rename(self, old_fd: int, old: str, new_fd: int, new: str) -> None:
-        os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)
-
-    def rename_new(self, old_fd: int, old: str, new_fd: int, new: str) -> None:
-        """A rename that never overwrites: FileExistsError instead."""
-        if not _rename_exclusive(old_fd, old, new_fd, new):
-            os.link(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
-            os.unlink(old, dir_fd=old_fd)
-
-    def scan(self, fd: int) -> Iterator[tuple[str, os.stat_result]]:
-        """The names in a directory with what they are themselves; one that goes away meanwhile is left out."""
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                try:
-                    about = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                yield entry.name, about
-
-
-CALLS = OsCalls()
-
-
-def _rename_exclusive(old_fd: int, old: str, new_fd: int, new: str) -> bool:
-    """By the kernel's own call; False where there is none, or the file system doesn't know it."""
-    try:
-        if sys.platform == "darwin":
-            call, flag = _libc().renameatx_np, _RENAME_EXCL
-        else:
-            call, flag = _libc().renameat2, _RENAME_NOREPLACE
-    except AttributeError:
-        return False
-    import ctypes
-
-    if call(old_fd, os.fsencode(old), new_fd, os.fsencode(new), ctypes.c_uint(flag)) == 0:
-        return True
-    failed = _failed(new)
-    if failed.errno in _UNKNOWN:
-        return False
-    raise failed
-
-
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_READ = os.O_RDONLY | AT_ONCE
+_FOLDER = os.O_RDONLY | ONLY_FOLDER
 _CHUNK = 1 << 20
 _DRAFT = ".draft-"
 _LOCK_STEP_SECONDS = 0.002
@@ -348,7 +194,7 @@ class RootedFolder:
         """Add to the end of a file, in one write where the disk takes it so; on stable storage on return."""
         *folders, leaf = parts_of(name, self._rules)
         with disk_errors(name), self._folder(folders, make=True) as parent:
-            fd = self._calls.open(parent, leaf, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+            fd = self._calls.open(parent, leaf, os.O_WRONLY | os.O_APPEND | os.O_CREAT | AT_ONCE)
             try:
                 about = self._plain(fd, name)
                 if about.st_nlink == 0:
@@ -459,10 +305,10 @@ class RootedFolder:
     def _locked(self, folders: list[str], leaf: str, name: str, until: float) -> int:
         while True:
             with disk_errors(name), self._folder(folders, make=True) as parent:
-                fd = self._calls.open(parent, leaf, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+                fd = self._calls.open(parent, leaf, os.O_RDWR | os.O_CREAT | AT_ONCE)
                 try:
                     about = self._plain(fd, name)
-                    if _is_taken(fd) and _same(about, self._calls, parent, leaf):
+                    if is_taken(fd) and _same(about, self._calls, parent, leaf):
                         return fd
                 except BaseException:
                     self._calls.close(fd)
@@ -586,22 +432,14 @@ class RootedFolder:
 
 
 def _ruled_by_others(about: os.stat_result) -> str | None:
-    user = os.geteuid() if hasattr(os, "geteuid") else about.st_uid
+    user = user_id()
+    if user is None:
+        return None  # the rights of a folder in the user's own are the user's
     if user not in (0, about.st_uid) and about.st_uid != 0:
         return "belongs to another user: use a folder of your own"
     if about.st_mode & stat.S_IWOTH:
         return "everybody may write there: `chmod o-w` it, or use another folder"
     return None
-
-
-def _is_taken(fd: int) -> bool:
-    try:
-        lock_now(fd)
-    except OSError as e:
-        if e.errno in BUSY:
-            return False
-        raise
-    return True
 
 
 def _same(about: os.stat_result, calls: OsCalls, parent: int, leaf: str) -> bool:

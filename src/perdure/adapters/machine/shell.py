@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import signal
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import anyio.to_thread
 from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.repositories import git_safe_environment, path_outside_project
 from perdure.adapters.machine.sandbox import Sandbox, confined_command
+from perdure.adapters.machine.system import CLOSE_ON_EXEC, end_group
 from perdure.ports.machine import CommandExit as Ended
 from perdure.ports.machine import PermissionSource as Let
 
@@ -159,8 +159,8 @@ async def _start(
     life: int | None,
 ) -> _StartedCommand:
     make_private(base.parent)
-    fd = os.open(f"{base}.output", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    end = os.open(f"{base}.end", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(f"{base}.output", os.O_WRONLY | os.O_CREAT | os.O_APPEND | CLOSE_ON_EXEC, 0o600)
+    end = os.open(f"{base}.end", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | CLOSE_ON_EXEC, 0o600)
     try:
         words = await anyio.to_thread.run_sync(line, ["/bin/bash", "-c", _SCRIPT, "bash", command, str(end)])
         process = await anyio.open_process(
@@ -218,11 +218,11 @@ class _StartedCommand(_CommandFiles):
 
     async def stop(self) -> None:
         if self._process.returncode is None:
-            _kill(self._process.pid, signal.SIGTERM)
+            end_group(self._process.pid, at_once=False)
             with anyio.CancelScope(shield=True):
                 with anyio.move_on_after(_GRACE_SECONDS):
                     await self._process.wait()
-                _kill(self._process.pid, signal.SIGKILL)
+                end_group(self._process.pid, at_once=True)
                 await self._process.wait()
                 await _end_group(self._process.pid)
 
@@ -244,10 +244,10 @@ class _AdoptedCommand(_CommandFiles):
 
     async def stop(self) -> None:
         with anyio.CancelScope(shield=True):
-            for number in (signal.SIGTERM, signal.SIGKILL):
+            for at_once in (False, True):
                 if self._pid is None or not self._runs():
                     return
-                _kill(self._pid, number)
+                end_group(self._pid, at_once=at_once)
                 with anyio.move_on_after(_GRACE_SECONDS):
                     await self.wait()
 
@@ -279,19 +279,10 @@ def _began_by_ps(pid: int) -> str | None:
     return "-".join(words[:-1]) if words and not words[-1].startswith("Z") else None
 
 
-def _kill(pid: int, number: int) -> bool:
-    """Send a signal to a group; False when nothing is left of it."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
 async def _end_group(pid: int) -> None:
     """Kill what is left of a group, and wait a moment until it is gone."""
     with anyio.move_on_after(_GONE_SECONDS):
-        while _kill(pid, signal.SIGKILL):  # noqa: ASYNC110 - not our children, so nobody tells when they end
+        while end_group(pid, at_once=True):  # noqa: ASYNC110 - not our children, so nobody tells when they end
             await anyio.sleep(_POLL_SECONDS / 5)
 
 

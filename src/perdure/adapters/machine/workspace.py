@@ -24,6 +24,7 @@ import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from perdure.adapters.machine.repositories import branch_of, git_safe_environment, path_outside_project, repository_risk
+from perdure.adapters.machine.system import AT_ONCE, CLOSE_ON_EXEC, open_itself, replace, set_mode
 from perdure.compaction.restore.registry import CurrentFile
 from perdure.memory.instructions import is_below
 from perdure.ports.machine import FileMatches as Listed
@@ -73,8 +74,7 @@ class ProjectFiles:
 
     def _opened(self, path: str, limit_bytes: int) -> CurrentFile:
         place = self._project / Path(path).expanduser()
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(place, flags)
+        fd = open_itself(place, os.O_RDONLY | AT_ONCE)
         try:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode):
@@ -184,7 +184,7 @@ def _below(folders: Sequence[str], limit: int) -> tuple[tuple[str, ...], bool]:
 
 def _read(path: str, limit_bytes: int) -> bytes:
     """At most one byte more than the limit, of a regular file that this path still leads to without any link."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = open_itself(path, os.O_RDONLY | AT_ONCE)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -210,15 +210,15 @@ def _write(path: str, data: bytes) -> None:
     except FileNotFoundError:
         mode = None
     draft = os.path.join(folder, f".{os.path.basename(path)[:100]}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, _NEW_MODE)
     try:
         with open(fd, "wb", closefd=True) as file:
             if mode is not None:
-                os.fchmod(fd, mode)
+                set_mode(fd, mode)
             file.write(data)
             file.flush()
             os.fsync(fd)
-        os.rename(draft, path)
+        replace(draft, path)
     except BaseException:
         try:
             os.unlink(draft)
@@ -390,7 +390,7 @@ def _glob(glob: str | None) -> str | None:
 def _text(path: str) -> str | None:
     """A text file's text; None for what isn't one, is too large, or is a link."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_itself(path, os.O_RDONLY | AT_ONCE)
     except (OSError, ValueError):
         return None
     with open(fd, "rb") as file:

@@ -18,7 +18,8 @@ import msgspec
 
 from perdure.adapters.former import adopt
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
-from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
+from perdure.adapters.machine.folder_calls import CALLS, OsCalls
+from perdure.adapters.machine.rooted import RootedFolder
 from perdure.adapters.memory.catalogue import (
     HEAD_BYTES,
     INDEX_BYTES,

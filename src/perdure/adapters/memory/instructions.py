@@ -19,6 +19,7 @@ import msgspec
 from perdure.adapters.journal.disk import DISK, make_private, write_new
 from perdure.adapters.machine.clients import CLAUDE, claude_folder
 from perdure.adapters.machine.repositories import trust_root
+from perdure.adapters.machine.system import AT_ONCE, open_itself
 from perdure.adapters.machine.trust import excluded_instructions
 from perdure.errors import BadSetting
 from perdure.memory.instructions import (
@@ -70,8 +71,7 @@ class DiskReader:
             return path
 
     def _read(self, real: str) -> FoundFile:
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(real, flags)
+        fd = open_itself(real, os.O_RDONLY | AT_ONCE)
         try:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode):

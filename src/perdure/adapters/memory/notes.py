@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
+from perdure.adapters.machine.folder_calls import CALLS, OsCalls
+from perdure.adapters.machine.rooted import RootedFolder
 from perdure.errors import BadSetting, FileMissing, FileRefused, FileTooLarge, JournalError, NameTaken
 
 FOLDER, SUMMARY = "session-memory", "summary.md"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from perdure.adapters.machine.system import STOP_SIGNALS
 from perdure.adapters.sinks import TeeSink, event_data
 from perdure.agent.progress import (
     AgentProgress,
@@ -128,7 +129,7 @@ async def _until_done(agent: AgentLoop, factory: AgentFactory, prompt: str, line
     async with anyio.create_task_group() as tasks:
 
         async def listen(*, task_status: anyio.abc.TaskStatus[None]) -> None:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            with anyio.open_signal_receiver(signal.SIGINT, *STOP_SIGNALS) as signals:
                 task_status.started()
                 async for _ in signals:
                     agent.interrupt()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import anyio
 from perdure.adapters.extras import install
 from perdure.adapters.journal import SessionStore
 from perdure.adapters.journal.projects import ProjectFolders
+from perdure.adapters.machine.system import STOP_SIGNALS
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
 from perdure.agent.permissions import PermissionRule
@@ -264,7 +264,7 @@ async def _until_ended(one: Chat) -> bool:
 
         async def listen() -> None:
             nonlocal is_ended
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+            with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
                 async for _ in signals:
                     is_ended = True
                     tasks.cancel_scope.cancel()

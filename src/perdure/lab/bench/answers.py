@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.adapters.journal.disk import make_private
+from perdure.adapters.machine.system import open_itself
 from perdure.context.cost import ForkSpending, add_usage, spending_record, usage_usd
 from perdure.context.replies import Delta, ModelInfo, Reply
 from perdure.context.request import ModelRequest
@@ -66,7 +67,7 @@ class KeptAnswers:
         if self.path is None:
             return
         make_private(self.path.parent)
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_itself(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(fd, msgspec.json.encode(one) + b"\n")
         finally:

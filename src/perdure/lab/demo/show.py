@@ -7,7 +7,6 @@ import ast
 import hashlib
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -423,7 +422,7 @@ def _kill_while_writing(home: Path, name: str) -> list[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         acknowledged = [child.stdout.readline().strip() for _ in range(ACKNOWLEDGED)]
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         acknowledged += [line.strip() for line in child.stdout]
     return [identity for identity in acknowledged if identity]
 

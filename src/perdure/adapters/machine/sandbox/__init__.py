@@ -28,6 +28,7 @@ from typing import Literal
 
 from perdure.adapters.machine import confine
 from perdure.adapters.machine.repositories import main_work_tree
+from perdure.adapters.machine.system import user_id
 from perdure.errors import BadSetting
 from perdure.memory.instructions import is_below
 
@@ -121,9 +122,8 @@ def choose_sandbox(setting: str) -> SandboxSupport | None:
     here = find_sandbox()
     if here.kind == "none":
         if setting == "on":
-            raise BadSetting(
-                f"sandbox = on, but this machine has none: {here.why}; install bubblewrap, or set sandbox = auto"
-            )
+            can = "install bubblewrap, or set" if sys.platform == "linux" else "set"
+            raise BadSetting(f"sandbox = on, but this machine has none: {here.why}; {can} sandbox = auto")
         return None
     return here
 
@@ -165,7 +165,7 @@ class Sandbox:
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """An environment without secrets, in which programs keep their caches apart from those that others use."""
         kept = {n: v for n, v in environ.items() if n in _NOT_SECRET or not _SECRET_VARIABLES.fullmatch(n)}
-        cache = os.path.join(tempfile.gettempdir(), f"perdure-cache-{os.getuid()}")
+        cache = os.path.join(tempfile.gettempdir(), f"perdure-cache-{user_id()}")
         return {**kept, "XDG_CACHE_HOME": cache, "npm_config_cache": f"{cache}/npm"}
 
     def confined(
@@ -197,7 +197,7 @@ class Sandbox:
         layout = self._layout(only_looks, hidden)
         words = [self.found.program, *"--ro-bind / / --dev /dev --proc /proc --die-with-parent --cap-drop ALL".split()]
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-        if os.geteuid() == 0:  # to work on files of others, as root does; not to mount, trace or configure
+        if user_id() == 0:  # to work on files of others, as root does; not to mount, trace or configure
             words += [word for right in ("DAC_OVERRIDE", "FOWNER", "CHOWN") for word in ("--cap-add", f"CAP_{right}")]
         if only_looks or not self._network:
             words.append("--unshare-net")
