@@ -24,6 +24,7 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -47,24 +48,19 @@ _F_FULLFSYNC = 51
 COUNTS = {"full syncs": 0, "plain syncs": 0, "locks": 0, "refused renames": 0}
 
 
-class _Sys:
-    """`sys` with another platform."""
+class _Other:
+    """A module as another system has it: without some names, with others of their own; the rest is the module's."""
 
-    def __init__(self, platform: str) -> None:
-        self.__dict__["platform"] = platform
+    def __init__(self, module: ModuleType, without: Sequence[str] = (), **more: Any) -> None:
+        self.__dict__.update(more, _module=module, _without=frozenset(without))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys, name)
+        if name in self._without:
+            raise AttributeError(f"module {self._module.__name__!r} has no attribute {name!r}")
+        return getattr(self._module, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(sys, name, value)
-
-
-def _copy(module: ModuleType, without: Sequence[str], **more: Any) -> ModuleType:
-    made = ModuleType(module.__name__)
-    made.__dict__.update({name: value for name, value in vars(module).items() if name not in without})
-    made.__dict__.update(more)
-    return made
+        setattr(self._module, name, value)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -99,7 +95,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def pretend(platform: str) -> None:
     """From here on, modules of Perdure that are imported find themselves on `win32` or `darwin`."""
     assert not [name for name in sys.modules if name.partition(".")[0] == "perdure"], "imported too early"
-    found: dict[str, Any] = {"sys": _Sys(platform)}
+    found: dict[str, Any] = {"sys": _Other(sys, platform=platform)}
     if platform == "win32":
         found |= _windows()
         missing = _MODULES_OF_UNIX
@@ -108,6 +104,7 @@ def pretend(platform: str) -> None:
         missing = ()
     loader = type("Loader", (_Loader,), {"found": found, "missing": missing})
     sys.meta_path.insert(0, _Finder(loader))
+    warnings.filterwarnings("error", category=EncodingWarning, module=r"perdure\.")  # it is a code page on Windows
 
 
 # --- Windows ----------------------------------------------------------------------------------------------------------
@@ -187,7 +184,7 @@ def _windows() -> dict[str, Any]:
     for name, call in held.items():  # for pathlib and shutil as well
         setattr(os, name, call)
     os.mkdir = mkdir
-    ours = _copy(
+    ours = _Other(
         os,
         (*_OF_UNIX, "symlink"),
         name="nt",
@@ -200,7 +197,7 @@ def _windows() -> dict[str, Any]:
         scandir=no_descriptors(_plain_scan),
         listdir=no_descriptors(os.listdir),
     )
-    return {"os": ours, "signal": _copy(signal, _SIGNALS_OF_UNIX), "msvcrt": _Msvcrt}
+    return {"os": ours, "signal": _Other(signal, _SIGNALS_OF_UNIX), "msvcrt": _Msvcrt}
 
 
 def _hears_nothing(self: Any, number: int, callback: Any, *given: Any) -> None:
@@ -281,8 +278,8 @@ def _macos() -> dict[str, Any]:
 
     os.stat = lambda path, **named: stat_(seen(path), **named)  # type: ignore[assignment]
     io.open = lambda path, *given, **named: open_(seen(path), *given, **named)  # type: ignore[assignment]
-    ours = _copy(os, _OF_LINUX, fsync=fsync)
-    return {"os": ours, "fcntl": _copy(fcntl, (), fcntl=call, F_FULLFSYNC=_F_FULLFSYNC)}
+    ours = _Other(os, _OF_LINUX, fsync=fsync)
+    return {"os": ours, "fcntl": _Other(fcntl, (), fcntl=call, F_FULLFSYNC=_F_FULLFSYNC)}
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class TranscriptFolder:
         data = fold(told and told["data"], new)
         made = {"mtime": status.st_mtime_ns // 1_000_000, "bytes": status.st_size, "data": data}
         draft = _summary_path(path).with_suffix(".new")
-        draft.write_text(json.dumps(made))
+        draft.write_text(json.dumps(made), "utf-8")
         replace(draft, _summary_path(path))
 
 

@@ -154,7 +154,8 @@ def run(arguments: Sequence[str]) -> int:
     _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            encoding = "utf-8" if sys.platform == "win32" else None  # else of the code page, where it isn't a console
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
     with contextlib.suppress(ValueError):  # not the main thread: then it isn't ours to handle
         signal.signal(signal.SIGTERM, _interrupt)  # workers end with us, as on Ctrl-C
     try:
@@ -171,7 +172,7 @@ def _open_missing() -> None:
     """Started with a closed output, Python has none at all: what goes there then goes nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the life of the process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the life of the process
 
 
 def _interrupt(number: int, frame: object) -> None:

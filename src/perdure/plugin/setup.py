@@ -329,7 +329,7 @@ class ClientSetup:
         if not is_built(self.folder):
             return f"the plugin was built by another Perdure or Python: `perdure setup {self.kind.name}` builds it anew"
         errors = self._plugins / "data" / f"{NAME}-{NAME}" / "errors.log"
-        lines = errors.read_text(errors="replace").splitlines() if errors.is_file() else []
+        lines = errors.read_text("utf-8", errors="replace").splitlines() if errors.is_file() else []
         times = "once," if len(lines) == 1 else f"{len(lines)} times, last"
         return f"a hook failed {times} {lines[-1]} (in {errors})" if lines else ""
 
@@ -434,7 +434,7 @@ def _call_hook(home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="try-", dir=home) as folder:
         log = Path(folder, "projects", "try", "log.jsonl")
         log.parent.mkdir(parents=True)
-        log.write_text(json.dumps(entry) + "\n")
+        log.write_text(json.dumps(entry) + "\n", "utf-8")
         about = {"hook_event_name": "SessionStart", "source": "compact", "session_id": "try"}
         # This compiles its modules, also for hooks in an environment that forbids to: they take a third of their time.
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

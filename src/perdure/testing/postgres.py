@@ -155,7 +155,7 @@ class PostgresServer:
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 self.kill()
-                raise RuntimeError(f"PostgreSQL didn't start: {self._log.read_text(errors='replace')[-2000:]}")
+                raise RuntimeError(f"PostgreSQL didn't start: {self._log.read_text('utf-8', errors='replace')[-2000:]}")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -270,7 +270,7 @@ def _as_nobody() -> dict[str, Any]:
 
 def _children(pid: int) -> list[int]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(one) for one in path.read_text().split()] if path.exists() else []
+    return [int(one) for one in path.read_text("utf-8").split()] if path.exists() else []
 
 
 def _free_port() -> int:

@@ -144,7 +144,7 @@ class FileNames:
 
     def _names(self) -> dict[str, float]:
         try:
-            with self.path.open(errors="replace") as file:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
                 now = os.fstat(file.fileno())
                 is_of = now.st_ino, now.st_size, now.st_mtime_ns
                 if self._known[0] != is_of:

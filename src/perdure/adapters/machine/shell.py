@@ -195,7 +195,7 @@ class _CommandFiles:
 
     def _ended(self) -> tuple[int | None, str | None]:
         try:
-            with open(f"{self._base}.end", errors="surrogateescape") as file:
+            with open(f"{self._base}.end", encoding="utf-8", errors="surrogateescape") as file:
                 code, _, rest = file.read(_MOST_END).partition("\n")
         except FileNotFoundError:
             return None, None
@@ -254,7 +254,7 @@ class _AdoptedCommand(_CommandFiles):
 
 def _adopt(base: Path) -> _AdoptedCommand | None:
     try:
-        pid, _, began = Path(f"{base}.process").read_text().strip().partition(" ")
+        pid, _, began = Path(f"{base}.process").read_text("utf-8").strip().partition(" ")
     except FileNotFoundError:
         return None
     is_known = pid.isdigit() and bool(began)
@@ -293,7 +293,7 @@ def _discard(base: str) -> None:
 
 def _mark(base: Path, pid: int) -> None:
     """Leave what a later process needs to know this one again."""
-    Path(f"{base}.process").write_text(f"{pid} {_began(pid) or ''}\n")
+    Path(f"{base}.process").write_text(f"{pid} {_began(pid) or ''}\n", "utf-8")
 
 
 def _part(path: Path, offset: int, limit: int) -> bytes:

@@ -133,7 +133,7 @@ class PrecisionFolder:
                 copy(there, here / one)
             (here / "node_modules").symlink_to((self.path / "node_modules").resolve(), target_is_directory=True)
             provider = {"envVar": "PERDURE_URL", "defaultUrl": url, "seedDelayMs": 0, "supportsUpdate": True}
-            (here / "providers.config.json").write_text(json.dumps({PROVIDER: provider}))
+            (here / "providers.config.json").write_text(json.dumps({PROVIDER: provider}), "utf-8")
             reports = []
             for run, report in _RUNS.items():
                 on_run(f"PrecisionMemBench: {run}, {system}")
