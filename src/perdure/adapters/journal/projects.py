@@ -18,13 +18,13 @@ from pathlib import Path
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.reading import header_at
-from perdure.adapters.machine.system import CLOSE_ON_EXEC
+from perdure.adapters.machine.system import CLOSE_ON_EXEC, HAS_LONG_PATHS
 from perdure.errors import PerdureError
 from perdure.transcript.records import Header
 
 PROJECTS = "projects"
 OWNER = "project"  # beside what is shared in a folder of before: the path of the project that it is of
-_NAME_CHARS = 200
+_NAME_CHARS = 200 if HAS_LONG_PATHS else 60
 _DIGEST_CHARS = 16
 
 

@@ -141,6 +141,8 @@ NO_LINKS: Final = (
     *((errno.EINVAL,) if sys.platform == "win32" else ()),
 )
 """What a file system says that has no hard links, or no more of them for this file."""
+HAS_LONG_PATHS: Final = sys.platform != "win32"
+"""Whether a path may have more than 260 characters: on Windows only where somebody has allowed it."""
 RENAMES_OPEN: Final = sys.platform != "win32"
 """Whether a file can be renamed or removed while somebody has it open, or a folder in which it stands."""
 _TRIES, _PAUSE_SECONDS = 40, 0.025  # a scanner for viruses, or an indexer, has a new file open for a moment
