@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_OF_UNIX = (
+OF_UNIX = (
     "fork forkpty getuid geteuid getgid getegid getgroups setsid setpgid getpgid killpg uname nice wait3 wait4 pread "
     "pwrite preadv pwritev fchmod fchown chown lchown chroot fdatasync sync posix_fadvise posix_fallocate mkfifo mknod "
     "statvfs fstatvfs set_blocking openpty register_at_fork getloadavg sched_getaffinity pidfd_open WNOHANG "
@@ -41,8 +41,8 @@ _OF_LINUX = (
     "fdatasync posix_fadvise posix_fallocate O_PATH O_TMPFILE O_LARGEFILE O_NOATIME pidfd_open sched_getaffinity "
     "memfd_create eventfd copy_file_range getrandom splice getxattr setxattr listxattr"
 ).split()
-_MODULES_OF_UNIX = ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "ctypes")
-_SIGNALS_OF_UNIX = ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGWINCH", "SIGSTOP", "SIGCONT", "SIGPIPE")
+MODULES_OF_UNIX = ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty", "ctypes")
+SIGNALS_OF_UNIX = ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGWINCH", "SIGSTOP", "SIGCONT", "SIGPIPE")
 _BINARY, _NO_INHERIT = 1 << 40, 1 << 41
 _F_FULLFSYNC = 51
 COUNTS = {"full syncs": 0, "plain syncs": 0, "locks": 0, "refused renames": 0}
@@ -98,7 +98,7 @@ def pretend(platform: str) -> None:
     found: dict[str, Any] = {"sys": _Other(sys, platform=platform)}
     if platform == "win32":
         found |= _windows()
-        missing = _MODULES_OF_UNIX
+        missing = MODULES_OF_UNIX
     else:
         found |= _macos()
         missing = ()
@@ -186,7 +186,7 @@ def _windows() -> dict[str, Any]:
     os.mkdir = mkdir
     ours = _Other(
         os,
-        (*_OF_UNIX, "symlink"),
+        (*OF_UNIX, "symlink"),
         name="nt",
         open=open_,
         utime=utime,
@@ -197,7 +197,7 @@ def _windows() -> dict[str, Any]:
         scandir=no_descriptors(_plain_scan),
         listdir=no_descriptors(os.listdir),
     )
-    return {"os": ours, "signal": _Other(signal, _SIGNALS_OF_UNIX), "msvcrt": _Msvcrt}
+    return {"os": ours, "signal": _Other(signal, SIGNALS_OF_UNIX), "msvcrt": _Msvcrt}
 
 
 def _hears_nothing(self: Any, number: int, callback: Any, *given: Any) -> None:

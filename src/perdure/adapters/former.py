@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from perdure.adapters.machine.system import is_taken, open_itself
+from perdure.adapters.machine.system import open_itself, try_lock
 from perdure.errors import FolderBusy
 from perdure.memory.places import FOLDER
 
@@ -48,7 +48,7 @@ def adopt(directory: Path) -> None:
     except OSError:
         return
     try:
-        if not is_taken(fd):
+        if not try_lock(fd):
             raise FolderBusy(f"{directory}: Holdfast 0.1 is writing there; try again when it is done")
         former.rename(now)
     except OSError:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
-from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, is_taken, user_id
+from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, try_lock, user_id
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
 from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 
@@ -308,7 +308,7 @@ class RootedFolder:
                 fd = self._calls.open(parent, leaf, os.O_RDWR | os.O_CREAT | AT_ONCE)
                 try:
                     about = self._plain(fd, name)
-                    if is_taken(fd) and _same(about, self._calls, parent, leaf):
+                    if try_lock(fd) and _same(about, self._calls, parent, leaf):
                         return fd
                 except BaseException:
                     self._calls.close(fd)

@@ -238,7 +238,7 @@ else:
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | CLOSE_ON_EXEC)
 
 
-def is_taken(fd: int) -> bool:
+def try_lock(fd: int) -> bool:
     """Take the lock of an open file, unless another opening holds it: whether it is ours now."""
     try:
         lock_now(fd)
