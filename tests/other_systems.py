@@ -24,6 +24,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -260,6 +261,8 @@ def _macos() -> dict[str, Any]:
     def call(fd: int, command: int, argument: Any = 0) -> Any:
         if command != _F_FULLFSYNC:
             return fcntl.fcntl(fd, command, argument)
+        if os.environ.get("NETWORK_DRIVE"):
+            raise OSError(errno.ENOTSUP, "Operation not supported")
         COUNTS["full syncs"] += 1
         os.fsync(fd)
         return 0
@@ -332,6 +335,42 @@ async def _sessions(folder: Path) -> dict[str, Any]:
     return done
 
 
+def _syncs(folder: Path) -> dict[str, int]:
+    """A sync on a drive that knows the full one, and on one that doesn't."""
+    from perdure.adapters.journal.disk import DISK
+
+    path = folder / "file"
+    path.write_bytes(b"bytes")
+    with path.open("rb+") as file:
+        DISK.sync_data(file.fileno())
+        os.environ["NETWORK_DRIVE"] = "yes"
+        DISK.sync_data(file.fileno())
+        DISK.sync_directory(folder)
+    return dict(COUNTS)
+
+
+def _renames(folder: Path) -> dict[str, str]:
+    """A file replaced while somebody has it open: for a moment, and for good."""
+    from perdure.adapters.journal.disk import DISK
+
+    old, new = folder / "new", folder / "file"
+    done = {}
+    for name, seconds in (("for a moment", 0.2), ("for good", 30.0)):
+        old.write_bytes(name.encode())
+        new.touch()
+        held = new.open("rb")
+        timer = threading.Timer(seconds, held.close)
+        timer.start()
+        try:
+            DISK.rename(old, new)
+            done[name] = new.read_text("utf-8")
+        except PermissionError as e:
+            done[name] = f"refused: {e.strerror}"
+        timer.cancel()
+        held.close()
+    return done
+
+
 def _commands(folder: Path) -> list[Any]:
     """Command lines, a list in the folder's file `commands`: of each its exit code, and what it said."""
     (folder / "project").mkdir()
@@ -361,6 +400,8 @@ def _tests(folder: Path) -> int:
 
 JOBS: dict[str, Callable[[Path], Any]] = {
     "sessions": lambda folder: asyncio.run(_sessions(folder)),
+    "syncs": _syncs,
+    "renames": _renames,
     "commands": _commands,
     "tests": _tests,
 }
