@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -411,7 +412,7 @@ def test_a_queue_that_cant_be_read_is_said_in_a_line(tmp_path: Path) -> None:
     """SCL-2, CLI-5: a damaged file, and one of a newer program; it stays as it is."""
     damaged, newer = tmp_path / "damaged.db", tmp_path / "newer.db"
     damaged.write_bytes(b"no database at all, but long enough to look like one" * 40)
-    with sqlite3.connect(newer) as db:
+    with closing(sqlite3.connect(newer)) as db:
         db.execute("PRAGMA user_version = 99")
     before = damaged.read_bytes()
     for path, error, words in ((damaged, JournalError, "not a database"), (newer, NewerFormat, "newer Perdure")):

@@ -8,6 +8,7 @@ import random
 import re
 import sqlite3
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,6 +319,7 @@ def _fts5(items: Sequence[CorpusItem]) -> Scores:
                 found[number] = max(-rank, 1e-12)  # it gives words that most texts hold next to nothing, or less
         return found
 
+    weakref.finalize(scores, database.close)  # Python 3.13 warns of a connection that nobody closes
     return scores
 
 
