@@ -31,8 +31,8 @@ WINDOW = 60_000
 SUMMARY = "<analysis>what was read</analysis><summary>Modules were read one after the other.</summary>"
 CONTRACT = {
     "file", "format", "session", "window", "window_source", "usable", "trigger", "turns", "tokens_final", "compactions",
-    "microcompactions", "offloads", "prefix_moves", "unexplained_prefix_moves", "cost", "logged", "problems",
-    "invalid_requests", "cpu_ms_per_turn", "notes", "summarizer",
+    "microcompactions", "offloads", "prefix_moves", "unexplained_prefix_moves", "cost", "cache_writes", "logged",
+    "problems", "invalid_requests", "cpu_ms_per_turn", "notes", "summarizer",
 }  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def test_the_contract_is_whole() -> None:
         ("offloads", "tool_use_id bytes preview_bytes"),
         ("prefix_moves", "turn reason tokens_rewritten"),
         ("cost", "input cache_write cache_read output usd"),
+        ("cache_writes", "first again"),
     ],
 )
 def test_entries_have_their_fields(name: str, fields: str) -> None:

@@ -129,6 +129,7 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
         "turns",
         "tokens_final",
         "cost",
+        "cache_writes",
         "invalid_requests",
         "unexplained_prefix_moves",
         "forks",
@@ -220,6 +221,30 @@ def _cost(result: Result) -> None:
     if prompt and (without := uncached_usd(result)) is not None:
         share = f", {100 - 100 * cost['usd'] / without:.0f}% less" if without > cost["usd"] else ""
         out(f"  cost without caching {usd(without)}{share}")
+    _writes(result["cache_writes"])
+
+
+_WHY_AGAIN = {
+    "expired": "the cache had expired",
+    "compacted": "compactions",
+    "cleared": "clearings",
+    "snipped": "worthless history left out",
+    "collapsed": "finished work folded",
+    "media_replaced": "media over the limits",
+    "front": "another system prompt or tools",
+    "rewound": "rewinds",
+}
+
+
+def _writes(writes: Result) -> None:
+    """What was written to the cache more than once, and why (SPD-7)."""
+    again = sum(writes["again"].values())
+    if not again or not writes["first"]:
+        return
+    parts = sorted(writes["again"].items(), key=lambda part: -part[1])
+    told = ", ".join(f"{_WHY_AGAIN.get(why, why)} {tokens(count)}" for why, count in parts)
+    times = (writes["first"] + again) / writes["first"]
+    out(f"  {times:.2f} cache writes for each token: {tokens(writes['first'])} for the first time, again: {told}")
 
 
 def _forks(forks: Result) -> None:
@@ -330,7 +355,16 @@ def summary(results: Sequence[Result]) -> None:
     failed = sum("error" in one for one in results)
     turns = sum(one.get("turns", 0) for one in results)
     out(f"\n{plural(len(results), 'session')}, {plural(turns, 'turn')}, {failed} failed")
+    _writes(_writes_of_all(results))
     _forks_of_all(results)
+
+
+def _writes_of_all(results: Sequence[Result]) -> Result:
+    kept = [one["cache_writes"] for one in results if "cache_writes" in one]
+    again: Counter[str] = Counter()
+    for one in kept:
+        again.update(one["again"])
+    return {"first": sum(one["first"] for one in kept), "again": again}
 
 
 def _show_verdict(found: Result | None, facts: Result | None) -> None:

@@ -67,6 +67,24 @@ class TokenCost:
         }
 
 
+@dataclass(slots=True)
+class CacheWrites:
+    """What the writes to the provider's cache are made of (SPD-7): tokens that no call had sent, and others, by why."""
+
+    first: int = 0
+    again: dict[str, int] = field(default_factory=dict)
+
+    def call(self, written_tokens: int, fresh_tokens: int, why: str) -> None:
+        """One call. What it wrote beyond what is new in it stood behind a place from which on nothing could be read."""
+        first = min(written_tokens, fresh_tokens) if why else written_tokens
+        self.first += first
+        if written_tokens > first:
+            self.again[why] = self.again.get(why, 0) + written_tokens - first
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "again": self.again}
+
+
 def logged_cost(usage: Iterable[Usage], model: ModelSpec) -> TokenCost:
     """What the log says was paid, from its usage, counted once for each response."""
     cost = TokenCost(model)

@@ -33,7 +33,7 @@ from perdure.events import (
     ResultsCleared,
 )
 from perdure.lab.replay.checks import JudgedModel, ReplayForks, RequestCheck
-from perdure.lab.replay.cost import LogHistory, TokenCost
+from perdure.lab.replay.cost import CacheWrites, LogHistory, TokenCost
 from perdure.logs.recording import (
     LoggedCompaction,
     LoggedMicrocompaction,
@@ -46,7 +46,7 @@ from perdure.settings import Settings
 from perdure.testing.block_rules import ModelRules
 from perdure.testing.models import CountingIds
 from perdure.transcript.codec import FORMAT, VERSION
-from perdure.transcript.messages import Message, Usage
+from perdure.transcript.messages import Message, MessageId, Usage
 from perdure.transcript.records import Header, Rewound
 from perdure.wiring import with_notes
 
@@ -127,6 +127,7 @@ class ReplayDrive:
     microcompactions: list[dict[str, Any]] = field(default_factory=list)
     offloads: list[dict[str, Any]] = field(default_factory=list)
     moves: list[dict[str, Any]] = field(default_factory=list)
+    writes: CacheWrites = field(default_factory=CacheWrites)
     problems: list[dict[str, Any]] = field(default_factory=list)
     notes_updates: int = 0
     notes_failures: int = 0
@@ -139,6 +140,8 @@ class ReplayDrive:
     _request: ModelRequest | None = None  # what the last call sent; None when the context was full
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
+    _why: str = ""  # the move that left so little of it
+    _fresh: list[MessageId] = field(default_factory=list)  # said since the last request
     _last_prompt: int = 0
     _last_call_at: float | None = None
     _response: str | None = None
@@ -249,6 +252,8 @@ class ReplayDrive:
         try:
             await self.session.append(message)
             self.session.rest()
+            if message.agent_id is None:
+                self._fresh.append(message.id)
         except PerdureError as e:
             self.problems.append({"line": line, "what": str(e)})
         self.cpu_seconds += time.process_time() - started
@@ -285,10 +290,22 @@ class ReplayDrive:
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)
-        ttl = self.session.facts().cache_ttl(self.session.view)
+        ttl, written = self.session.facts().cache_ttl(self.session.view), self.cost.cache_write
         self.cost.call(prepared.tokens, 0 if is_cold else read, self._output(answer), ttl=ttl)
+        why = "" if not self._last_prompt else "expired" if is_cold else self._why
+        self.writes.call(self.cost.cache_write - written, self._fresh_tokens(prepared.tokens), why)
         self._last_prompt, self._last_call_at = prepared.tokens, now
-        self._announced, self._read_limit = False, None
+        self._announced, self._read_limit, self._why = False, None, ""
+        self._fresh.clear()
+
+    def _fresh_tokens(self, prompt: int) -> int:
+        """What of a prompt no call had sent: where nothing moved its growth, else by the estimate of what was said."""
+        if self._read_limit is None:
+            return max(0, prompt - self._last_prompt)
+        view = self.session.view
+        items = (view.item(identity) for identity in self._fresh)
+        live = sum(item.size.live for item in items if item is not None and not item.is_hidden)
+        return round(live * view.state.calibration.ratio)
 
     def _output(self, answer: Message) -> int:
         """What the whole response came to: a log states it anew with every message, and only the last is right."""
@@ -332,7 +349,8 @@ class ReplayDrive:
         calibration = view.state.calibration
         overhead = calibration.overhead_tokens if calibration.overhead_tokens is not None else view.front_size.live
         limit = overhead + round(calibration.ratio * before)
-        self._read_limit = limit if self._read_limit is None else min(limit, self._read_limit)
+        if self._read_limit is None or limit <= self._read_limit:
+            self._read_limit, self._why = limit, reason
         if self.moves and self.moves[-1]["turn"] == self.turns:  # one request moves its prefix once, for all reasons
             last = self.moves[-1]
             reasons = dict.fromkeys((*last["reason"].split(", "), reason))

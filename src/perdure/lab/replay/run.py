@@ -167,6 +167,7 @@ def result_of(drive: ReplayDrive, name: str) -> dict[str, Any]:
         "prefix_moves": drive.moves,
         "unexplained_prefix_moves": drive.check.unexplained,
         "cost": drive.cost.as_dict(),
+        "cache_writes": drive.writes.as_dict(),
         "logged": {
             "compactions": drive.log.compactions,
             "microcompactions": drive.log.microcompactions,
