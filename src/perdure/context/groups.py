@@ -4,7 +4,7 @@ open (TURN-9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -81,7 +81,7 @@ class _FlatView:
 
     groups: list[MessageGroup] = field(default_factory=list)
     upto: int = 0
-    frontier: tuple[int, tuple[int, int]] | None = None  # where clearing goes on, and for what that was found
+    frontiers: tuple[tuple[int, ...], Hashable] | None = None  # where clearing goes on, and for what that was found
     joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
@@ -107,17 +107,17 @@ def joined_groups(
     return done
 
 
-def clearing_frontier(view: ContextView, find: Callable[[], int], least_tokens: int) -> int:
-    """`find()`, kept until something more is cleared or snipped, or other sizes count: what is new comes behind."""
+def clearing_frontiers(view: ContextView, find: Callable[[], tuple[int, ...]], given: Hashable) -> tuple[int, ...]:
+    """`find()`, kept until something more is cleared or snipped, or `given` is another: what is new comes behind."""
     flat = view.flat
     assert isinstance(flat, _FlatView)
-    changes = (len(view.cleared) + len(view.snipped), least_tokens)
-    if flat.frontier is None or flat.frontier[1] != changes:
+    changes = (len(view.cleared) + len(view.snipped), given)
+    if flat.frontiers is None or flat.frontiers[1] != changes:
         found = find()
-        if found == len(view.items):
+        if len(view.items) in found:
             return found
-        flat.frontier = (found, changes)
-    return flat.frontier[0]
+        flat.frontiers = (found, changes)
+    return flat.frontiers[0]
 
 
 def flatten(view: ContextView) -> list[MessageGroup]:
@@ -190,7 +190,7 @@ def _forget(flat: _FlatView, position: int) -> None:
     """
     groups = flat.groups
     flat.joined.clear()
-    flat.frontier = None
+    flat.frontiers = None
     while groups and groups[-1].first >= position:
         groups.pop()
     del groups[-2:]

@@ -268,13 +268,14 @@ def microcompact(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
     return _by_size(view, facts)
 
 
-def _by_size(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
+def _by_size(view: ContextView, facts: Facts, *, along: bool = False) -> tuple[Cleared, ...]:
+    """`along`: the prefix moves in any case, so nothing has to be full, and what goes has only to be worth it."""
     settings, limits = facts.settings, facts.limits
     keep_tokens = facts.scaled(view, settings.microcompact_keep_tokens)
     if sum(view.result_tokens.values()) <= keep_tokens:
         return ()
     size = facts.size(view)
-    if size < limits.trigger - facts.reach_tokens:
+    if size < limits.trigger - facts.reach_tokens and not along:
         return ()
     min_saved = facts.scaled(view, settings.microcompact_min_saved_tokens)
     for other_tools in (False, True):  # the tools of the settings are the first choice (TURN-17)
@@ -290,10 +291,13 @@ def _by_size(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
     edit = _clear(view, ids, "size", "old results fill the window")
     if not _may_move(view, edit, facts):
         return ()
-    if size < limits.trigger and not pays_back(view, (edit,), saved, facts):
+    if size < limits.trigger and not along and not pays_back(view, (edit,), saved, facts):
         return ()
-    # What is left may be enough for the other tools' turn: now, as the next request would move the prefix once more.
-    return (edit, *_by_size(project((edit,), onto=view), facts))
+    # What is left may be enough for the other tools' turn. Where more is left, and written again, than there is room
+    # made, it is now, as the prefix would soon be moved once more (SPD-7).
+    left = project((edit,), onto=view)
+    is_soon = 2 * facts.size(left) > limits.trigger - facts.reach_tokens
+    return (edit, *(_by_size(left, facts, along=True) if is_soon else ()))
 
 
 def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:
@@ -343,14 +347,37 @@ def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool
     return not (facts.settings.microcompact_spare_errors and result.is_error)
 
 
-def frontier(view: ContextView, facts: Facts) -> int:
-    """The position of the oldest result that clearing may still take; the end of the view when there is none."""
-    least = least_large_tokens(view, facts)
+def frontiers(view: ContextView, facts: Facts) -> tuple[int, ...]:
+    """Where the next clearing by size may begin: at the oldest result that it may take of the tools of the settings,
+    and, where those of other tools fill half of what makes a clearing, at the oldest of these as well (SPD-7).
+
+    The end of the view when there is nothing to take.
+    """
+    least, end = least_large_tokens(view, facts), len(view.items)
+    first, other, others = end, end, 0
     for identity, result in view.results.items():
-        is_worth_it = _is_first_choice(view, identity, facts) or _size(view, identity).base >= least
-        if is_worth_it and _is_candidate(view, result, facts) and _saved(view, identity, cleared_text(identity)) > 0:
-            return result.position
-    return len(view.items)
+        is_first_choice, tokens = _is_first_choice(view, identity, facts), _size(view, identity).base
+        if first < end if is_first_choice else tokens < least:
+            continue
+        if _is_candidate(view, result, facts) and _saved(view, identity, cleared_text(identity)) > 0:
+            if is_first_choice:
+                first = result.position
+            else:
+                other, others = min(other, result.position), others + tokens
+    if first == end:
+        return (other,)
+    return (first, other) if other < first and others >= _half_tokens(view, facts) else (first,)
+
+
+def _half_tokens(view: ContextView, facts: Facts) -> int:
+    return max(1, facts.scaled(view, facts.settings.microcompact_min_saved_tokens) // 2)
+
+
+def frontiers_depend_on(view: ContextView, facts: Facts) -> tuple[int, int]:
+    """What the frontiers are found for: while this stays, and nothing more is cleared, they stay as well."""
+    own = facts.settings.microcompact_tools
+    others = sum(tokens for name, tokens in view.result_tokens.items() if name not in own)
+    return least_large_tokens(view, facts), others // _half_tokens(view, facts)
 
 
 def _clear(view: ContextView, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.context.models import UNKNOWN
-from perdure.context.passes import candidates, frontier, microcompact, tool_result_budget
+from perdure.context.passes import candidates, frontiers, microcompact, tool_result_budget
 from perdure.context.policy import Facts, thresholds
+from perdure.context.request import to_request
 from perdure.context.view import ContextView, project
 from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, Usage
@@ -72,7 +74,7 @@ def test_large_results_of_any_tool_are_cleared(tool: str) -> None:
     assert facts.size(view) > facts.limits.trigger - facts.reach_tokens and not candidates(view, facts)
     (edit,) = microcompact(view, facts)
     assert edit.tool_use_ids[0] == "t0" and not {"t37", "t38", "t39"} & set(edit.tool_use_ids)
-    assert frontier(view, facts) == view.results["t0"].position  # type: ignore[index]
+    assert frontiers(view, facts) == (view.results["t0"].position,)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("tool", ["Task", "TodoWrite", "AskUserQuestion", "Skill", "BashOutput", "recall"])
@@ -102,8 +104,17 @@ def calls_of(names: Sequence[str], count: int) -> ContextView:
 
 def test_the_named_tools_are_the_first_choice() -> None:
     """TURN-17: while their results are enough, nothing else is cleared."""
-    (edit,) = microcompact(calls_of(("mcp__db__query", "Read", "Read"), 36), facts_of(60_000))
-    assert edit.tool_use_ids and all(int(i[1:]) % 3 for i in edit.tool_use_ids)
+    (edit,) = microcompact(calls_of(("mcp__db__query", *["Read"] * 8), 36), facts_of(60_000))
+    assert edit.tool_use_ids and all(int(i[1:]) % 9 for i in edit.tool_use_ids)
+
+
+def test_where_much_would_be_left_the_others_go_along() -> None:
+    """SPD-7: else what is left, more than the room that was made, would soon be written once more."""
+    view, facts = calls_of(("mcp__db__query", "Read", "Read"), 36), facts_of(60_000)
+    named, others = microcompact(view, facts)
+    assert all(int(i[1:]) % 3 for i in named.tool_use_ids) and any(int(i[1:]) % 3 == 0 for i in others.tool_use_ids)
+    left = project((named,), view)
+    assert 2 * facts.size(left) > facts.limits.trigger - facts.reach_tokens > 2 * facts.size(project((others,), left))
 
 
 def test_where_they_are_not_enough_the_others_follow_at_once() -> None:
@@ -111,6 +122,35 @@ def test_where_they_are_not_enough_the_others_follow_at_once() -> None:
     named, others = microcompact(calls_of(("mcp__db__query", "Read"), 40), facts_of(60_000))
     assert named.tool_use_ids and all(int(i[1:]) % 2 == 1 for i in named.tool_use_ids)
     assert others.tool_use_ids and any(int(i[1:]) % 2 == 0 for i in others.tool_use_ids)
+
+
+def test_the_next_clearing_may_begin_at_either_kind_of_tool() -> None:
+    """SPD-7: the oldest result of the named tools, and that of others where they are half of what is worth clearing;
+    what is behind the first of the two needn't be written anew while only the second is cleared."""
+    facts, names = facts_of(60_000), ("mcp__db__query", *["Read"] * 11)
+    few, many = calls_of(names, 22), calls_of(names, 60)
+    assert frontiers(few, facts) == (few.results["t1"].position,)  # type: ignore[index]
+    read, other = (many.results[i].position for i in ("t1", "t0"))  # type: ignore[index]
+    assert other < read and frontiers(many, facts) == (read, other)
+    alone = calls_of(("mcp__db__query",), 3)
+    assert frontiers(alone, facts) == (alone.results["t0"].position,)  # type: ignore[index]
+    assert frontiers(calls_of(("Task",), 3), facts) == (8,), "nothing to take: the end"
+
+
+def test_the_places_of_the_next_clearing_take_turns_in_requests() -> None:
+    """SPD-7, REL-5: one breakpoint keeps both alive; a request prepared again has the same."""
+    facts, view = facts_of(60_000), calls_of(("mcp__db__query", *["Read"] * 11), 60)
+    both = frontiers(view, facts)
+
+    def marked() -> set[int]:
+        body = msgspec.json.decode(to_request(view, facts).body)
+        return {n for n, m in enumerate(body["messages"]) if any("cache_control" in block for block in m["content"])}
+
+    first = min(marked())
+    assert first == min(marked())
+    more = [("user", "and", MessageId("u2")), ("assistant", "yes", MessageId("a-last"))]
+    view = project([Message.of(role, words, id=i, response_id=i) for role, words, i in more], view)
+    assert {first, min(marked())} == {position - 1 for position in both}
 
 
 def test_a_cold_cache_is_a_chance_for_every_tool() -> None:
