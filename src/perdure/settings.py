@@ -107,6 +107,7 @@ class Settings:
     microcompact_spare_errors: bool = True
     idle_clear: bool = True
     idle_keep_last: int = 5
+    idle_compact: bool = True  # TURN-16: in a dead cache a compaction moves nothing that isn't written anew anyway
     provider_clearing: bool = False  # (c): send a context-editing request instead of rewriting
     provider_compaction: bool = False  # the provider summarises before we do, where it offers that
     policy: Literal["balanced", "thrifty"] = "balanced"  # TURN-16: thrifty compacts below the trigger where it pays
@@ -341,6 +342,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "microcompact_spare_errors": "keep the results of calls that failed",
         "idle_clear": "clear old results after a pause so long that the provider's cache has expired",
         "idle_keep_last": "the newest results that stay after such a pause",
+        "idle_compact": "compact after such a pause where that spares much (thrifty_least_tokens)",
         "provider_clearing": "have the provider clear results, where it offers that",
         "provider_compaction": "have the provider summarise before we do, where it offers that",
         "offload": "keep large tool results in a file, and show the model their beginning",

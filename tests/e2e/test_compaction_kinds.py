@@ -100,6 +100,36 @@ class Desk:
         return [(role, part.raw) for role, part in prepared.request.parts()]
 
 
+# --- in a pause -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pause_seconds", [290, 310])
+def test_in_a_dead_cache_what_is_large_is_compacted_without_a_model(pause_seconds: int) -> None:
+    """TURN-16: five minutes on, the prompt is written anew in any case: a record by code, and a long tail as it was."""
+
+    async def body() -> None:
+        desk = await Desk.open(keep_min_tokens=3_000, keep_max_tokens=60_000, thrifty_least_tokens=30_000, notes=False)
+        await desk.fill(36_000)
+        calls, size = len(desk.model.requests), desk.session.facts().size(desk.session.view)
+        assert size < desk.session.limits.trigger and not desk.of(CompactionDone)
+        clock = desk.session.ports.clock
+        assert isinstance(clock, FixedClock)
+        clock.advance(pause_seconds)
+        await desk.turn("Where were we?")
+        if pause_seconds < 300:
+            assert not desk.of(CompactionDone)
+            return
+        (done,) = desk.of(CompactionDone)
+        assert (done.trigger, done.strategy) == ("auto", "ledger") and len(desk.model.requests) == calls + 1
+        kept = desk.session.limits.scaled(desk.session.settings.keep_max_tokens)
+        assert kept // 2 < done.kept_tokens <= kept and done.kept_tokens > desk.session.limits.scaled(3_000)
+        before = await desk.request()
+        await desk.turn("And now?")
+        assert len(desk.of(CompactionDone)) == 1 and (await desk.request())[: len(before)] == before
+
+    anyio.run(body)
+
+
 # --- a part ---------------------------------------------------------------------------------------------------------
 
 

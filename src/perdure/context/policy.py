@@ -273,7 +273,7 @@ def compaction_need(view: ContextView, facts: Facts) -> CompactionNeed | None:
     if has_given_up(view, facts.settings):
         return None
     size, due = facts.size(view), begins_at(view, facts.limits)
-    if not breaker.waits and size < due and facts.settings.policy == "thrifty" and _compaction_pays(view, size, facts):
+    if not breaker.waits and size < due and (comes_in_pause(view, facts) or _compaction_pays(view, size, facts)):
         due = size  # TURN-16: it costs less than to go on
     if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
         return None
@@ -288,26 +288,59 @@ def expected_calls(view: ContextView) -> int:
     return max(_LEAST_EXPECTED_CALLS, view.state.breaker.responses_since_boundary)
 
 
-def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
-    """Whether what a compaction spares in the expected rest of the session is more than what it writes (TURN-16).
+def comes_in_pause(view: ContextView, facts: Facts) -> bool:
+    """Whether the next automatic compaction comes below the trigger, since the cache is dead (TURN-16, ADR 0088).
 
-    The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough.
+    All of the prompt is written again in any case then, so it costs nothing but detail: it has to spare much, and it
+    keeps as much as it may word for word (`pause_facts`).
     """
-    settings, model, calibration = facts.settings, facts.model, view.state.calibration
+    settings, is_below = facts.settings, facts.size(view) < facts.limits.trigger
+    if not settings.idle_compact or settings.policy != "balanced" or not is_below or not facts.is_cold(view):
+        return False
+    return _is_enough(view, _spared(view, facts, settings.keep_max_tokens), facts)
+
+
+def pause_facts(facts: Facts) -> Facts:
+    """What a compaction in a pause is decided by: at least as much is kept word for word as one at the trigger may."""
+    return replace(facts, settings=replace(facts.settings, keep_min_tokens=facts.settings.keep_max_tokens))
+
+
+def _front_tokens(view: ContextView) -> int:
+    overhead = view.state.calibration.overhead_tokens
+    return view.front_size.live if overhead is None else overhead
+
+
+def _spared(view: ContextView, facts: Facts, kept_tokens: int) -> int:
+    """Tokens that a compaction would take out of each prompt, about; `kept_tokens` are those kept word for word."""
+    left = facts.limits.scaled(facts.settings.summary_budget_tokens + kept_tokens)
+    return facts.size(view) - _front_tokens(view) - round(left * view.state.calibration.ratio)
+
+
+def _is_enough(view: ContextView, spared: int, facts: Facts) -> bool:
+    """Whether a compaction below the trigger spares enough for the detail that it costs."""
     breaker = view.state.breaker
     if breaker.boundaries and not breaker.responses_since_boundary:
         return False  # what was just compacted is asked with first; else a request prepared again is another one
-    record = facts.limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
-    front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
-    after = front + round(record * calibration.ratio)
-    spared = size - after
-    if spared < facts.limits.scaled(settings.thrifty_least_tokens):
+    return spared >= facts.limits.scaled(facts.settings.thrifty_least_tokens)
+
+
+def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
+    """Whether `thrifty` compacts: what is spared in the expected rest of the session is more than what is written.
+
+    The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough
+    (TURN-16).
+    """
+    settings, model = facts.settings, facts.model
+    if settings.policy != "thrifty":
+        return False
+    spared = _spared(view, facts, settings.keep_min_tokens)
+    if not _is_enough(view, spared, facts):
         return False
     if facts.is_cold(view):
         return True
     write = model.factor_to_write(facts.cache_ttl(view))
     # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
-    return spared / 2 * model.read_factor * expected_calls(view) >= after * (write - model.read_factor)
+    return spared / 2 * model.read_factor * expected_calls(view) >= (size - spared) * (write - model.read_factor)
 
 
 def has_recall_tool(view: ContextView, settings: Settings) -> bool:

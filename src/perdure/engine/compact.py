@@ -34,7 +34,7 @@ from perdure.compaction.summary import (
 )
 from perdure.context.cuts import legal_cuts
 from perdure.context.instructions import compact_instructions_shown
-from perdure.context.policy import Facts
+from perdure.context.policy import Facts, comes_in_pause, pause_facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.state import HELD, PrecomputedSummary
@@ -117,10 +117,12 @@ class CompactionStrategy:
     propose: Propose
 
 
-async def propose_plans(session: LiveSession, facts: Facts) -> AsyncGenerator[tuple[str, CompactionPlan | str], None]:
+async def propose_plans(
+    session: LiveSession, facts: Facts, *, asks_models: bool = True
+) -> AsyncGenerator[tuple[str, CompactionPlan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
-
-    by_model = (full_summary(models),) if (models := background_models(session).summarizer) else ()
+    models = background_models(session).summarizer if asks_models else ()
+    by_model = (full_summary(models),) if models else ()
     own = session.services.strategies if facts.span is None else ()  # those choose for themselves what leaves
     for strategy in (*own, AHEAD, *by_model, LEDGER):
         try:
@@ -503,8 +505,15 @@ async def proposal(session: LiveSession, wish: CompactionRequest) -> CompactionP
     wanted = "\n\n".join(part for part in (compact_instructions_shown(view), asked) if part)
     span = span_of(view, wish.part) if wish.part is not None else None
     facts = replace(session.facts(wish.source), instructions=wanted, span=span)
+    is_pause = wish.trigger == "auto" and comes_in_pause(view, facts)
+    if is_pause:
+        facts = pause_facts(facts)
     reason = ""  # the last one that was given: that of the strategy that needs nobody
-    plans = propose_plans(session, facts) if wish.record is None else supplied_record(session, facts, wish.record)
+    # In a pause no model is asked: it would read all that the cache has lost, and that costs more than is spared.
+    if wish.record is None:
+        plans = propose_plans(session, facts, asks_models=not is_pause)
+    else:
+        plans = supplied_record(session, facts, wish.record)
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             found = await _boundary_or_refusal(session, wish, facts, plan) if isinstance(plan, CompactionPlan) else plan

@@ -11,7 +11,7 @@ from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 from perdure.context.cost import pays_back, prefix_rewrite, prefix_rewrite_of_record, usage_usd
 from perdure.context.models import model_spec
 from perdure.context.passes import microcompact
-from perdure.context.policy import CompactionNeed, compaction_need, expected_calls
+from perdure.context.policy import CompactionNeed, comes_in_pause, compaction_need, expected_calls, pause_facts
 from perdure.context.state import from_checkpoint, to_checkpoint
 from perdure.context.view import project
 from perdure.transcript.messages import Usage
@@ -149,6 +149,19 @@ def test_a_thrifty_session_does_not_compact_what_it_just_compacted() -> None:
     view.state = msgspec.structs.replace(view.state, breaker=breaker)
     assert compaction_need(view, facts(policy="thrifty", now=NOW + 301)) is None
     assert compaction_need(view, facts(100_000, policy="thrifty", now=NOW + 301)), "above the trigger it does"
+
+
+def test_a_pause_is_when_to_compact() -> None:
+    """TURN-16: in a dead cache all is written anyway, so what spares enough comes then; 40,000 are kept as they are."""
+    view, late = long_talk(100_000).view, {"now": NOW + 301, "thrifty_least_tokens": 28_000}
+    assert compaction_need(view, facts(now=NOW + 299, thrifty_least_tokens=28_000)) is None, "the cache is alive"
+    assert compaction_need(view, facts(**late)) == CompactionNeed(100_001)
+    assert compaction_need(view, facts(idle_compact=False, **late)) is None
+    assert compaction_need(view, facts(keep_max_tokens=41_000, **late)) is None, "that would spare less than 28,000"
+    assert compaction_need(view, facts(now=NOW + 301)) is None, "and 28,000 are less than 40,000"
+    assert not comes_in_pause(long_talk(170_000).view, facts(**late)), "above the trigger it is one as always"
+    assert not comes_in_pause(view, facts(policy="thrifty", **late)), "thrifty has a rule of its own"
+    assert pause_facts(facts()).settings.keep_min_tokens == 40_000
 
 
 def test_records_that_move_the_prefix_without_being_edits() -> None:
