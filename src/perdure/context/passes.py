@@ -725,3 +725,5 @@ def settle_open_calls(view: ContextView, facts: Facts) -> tuple[Settled, ...]:
 
 # TURN-9b: what flattening would have to decide anew each time is decided once, just before a request.
 CLOSING_PASSES: tuple[Pass, ...] = (media_limits, settle_open_calls)
+# Those that look through the bytes of what is new, or of images.
+READING_PASSES: tuple[Pass, ...] = (tool_result_budget, neutralise, media_limits)

@@ -20,7 +20,7 @@ from perdure.context.groups import (
     unflattened_bytes,
 )
 from perdure.context.models import CacheTtl
-from perdure.context.passes import CLOSING_PASSES, Pass
+from perdure.context.passes import CLOSING_PASSES, READING_PASSES, Pass
 from perdure.context.policy import Facts, Pressure, compaction_need, least_window, percent_left, pressure_at
 from perdure.context.replies import ModelInfo, Reply, WireProtocol
 from perdure.context.request import ModelRequest, to_request
@@ -275,10 +275,13 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     await _pass_turn(session)
     facts = session.facts(source)
     for _ in range(2):
+        view = session.view
+        new_bytes = sum(len(raw) for item in view.items[view.sent :] for raw in item.message.content)
         for shrink in CHEAP_PASSES + CLOSING_PASSES:
             if shrink is collapse and not facts.settings.collapse:
                 continue
-            await session.commit(await _shrunk(session.view, facts, shrink), facts)
+            if edits := await _shrunk(session.view, facts, shrink, new_bytes):
+                await session.commit(edits, facts)
         said = len(session.view.items)
         await _reminded(session, "behind")  # after the passes: what they cleared may be needed again at once
         outcome = await _compact_if_due(session, facts)
@@ -298,10 +301,12 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     return ReadyView(size, outcome)
 
 
-async def _shrunk(view: ContextView, facts: Facts, shrink: Pass) -> tuple[Edit, ...]:
-    """What a pass says. Those that look at all bytes look at what is new; where that is much, they do it aside."""
-    size = sum(len(raw) for item in view.items[view.sent :] for raw in item.message.content)
-    return await run_aside_of(view, lambda seen: tuple(shrink(seen, facts)), size_bytes=size)
+async def _shrunk(view: ContextView, facts: Facts, shrink: Pass, new_bytes: int) -> tuple[Edit, ...]:
+    """What a pass says. Those that read all of what is new do it aside where that is much; the others look at counts,
+    and have mostly nothing to do."""
+    if new_bytes <= LARGE_BYTES or not (shrink in READING_PASSES or shrink is collapse):
+        return tuple(shrink(view, facts))
+    return await run_aside_of(view, lambda seen: tuple(shrink(seen, facts)), size_bytes=new_bytes)
 
 
 async def _pass_turn(session: LiveSession) -> None:
