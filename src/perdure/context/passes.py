@@ -278,8 +278,9 @@ def _by_size(view: ContextView, facts: Facts, *, along: bool = False) -> tuple[C
     if size < limits.trigger - facts.reach_tokens and not along:
         return ()
     min_saved = facts.scaled(view, settings.microcompact_min_saved_tokens)
-    for other_tools in (False, True):  # the tools of the settings are the first choice (TURN-17)
-        found = candidates(view, facts, other_tools=other_tools)
+    every = candidates(view, facts, other_tools=True)
+    named = [(identity, tokens) for identity, tokens in every if _is_first_choice(view, identity, facts)]
+    for found in (named, every):  # the tools of the settings are the first choice (TURN-17)
         ids, saved = select_by_size(
             found, keep_tokens=keep_tokens, keep_last=settings.microcompact_keep_last, min_saved=min_saved
         )
@@ -309,14 +310,17 @@ def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:
 def candidates(view: ContextView, facts: Facts, *, other_tools: bool = False) -> list[tuple[ToolUseId, int]]:
     """Results still shown that may be cleared, in order, with their tokens by the base rule: those of the tools of the
     settings, and with `other_tools` also large ones of any other whose call can be made again."""
-    least = least_large_tokens(view, facts)
-    found = ((identity, _size(view, identity).base, result) for identity, result in view.results.items())
-    return [
-        (identity, tokens)
-        for identity, tokens, result in found
-        if (_is_first_choice(view, identity, facts) or (other_tools and tokens >= least))
-        and _is_candidate(view, result, facts)
-    ]
+    least, found = least_large_tokens(view, facts), list[tuple[ToolUseId, int]]()
+    for identity, result in view.results.items():
+        if identity in view.cleared or identity in view.snipped:
+            continue
+        is_first_choice = _is_first_choice(view, identity, facts)
+        if not (is_first_choice or other_tools):
+            continue
+        tokens = _size(view, identity).base
+        if (is_first_choice or tokens >= least) and _is_candidate(view, result, facts):
+            found.append((identity, tokens))
+    return found
 
 
 def least_large_tokens(view: ContextView, facts: Facts) -> int:
@@ -339,8 +343,6 @@ def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool
         kind = _tool_table(facts.settings.ledger_tools).kind(name)
         if kind in _NOT_AGAIN or name in facts.settings.offload_exempt_tools:
             return False
-    if result.id in view.cleared or result.id in view.snipped:
-        return False
     item = view.items[result.position]
     if item.is_hidden or item.shown[result.block] is None:
         return False
@@ -356,6 +358,8 @@ def frontiers(view: ContextView, facts: Facts) -> tuple[int, ...]:
     least, end = least_large_tokens(view, facts), len(view.items)
     first, other, others = end, end, 0
     for identity, result in view.results.items():
+        if identity in view.cleared or identity in view.snipped:
+            continue
         is_first_choice, tokens = _is_first_choice(view, identity, facts), _size(view, identity).base
         if first < end if is_first_choice else tokens < least:
             continue
