@@ -289,7 +289,7 @@ def expected_calls(view: ContextView) -> int:
 
 
 def comes_in_pause(view: ContextView, facts: Facts) -> bool:
-    """Whether the next automatic compaction comes below the trigger, since the cache is dead (TURN-16, ADR 0088).
+    """Whether the next automatic compaction comes below the trigger, since the cache is dead (TURN-16, ADR 0090).
 
     All of the prompt is written again in any case then, so it costs nothing but detail: it has to spare much, and it
     keeps as much as it may word for word (`pause_facts`).
