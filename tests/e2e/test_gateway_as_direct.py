@@ -17,7 +17,6 @@ from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, RawAnswer, UpstreamError, UpstreamReply
 
 pytestmark = pytest.mark.e2e
-OF_BYTES = pytest.mark.only_on("files", "headers and bytes that pass, whatever store there is")
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 
 
@@ -46,7 +45,6 @@ CUSTOM = {
 }  # fmt: skip
 
 
-@OF_BYTES
 @in_loop
 async def test_headers_of_a_client_reach_its_server(tmp_path: Path) -> None:
     """GW-7: no list of names: what a provider, a proxy or a company added arrives."""
@@ -57,7 +55,6 @@ async def test_headers_of_a_client_reach_its_server(tmp_path: Path) -> None:
         assert {name: sent.get(name) for name in CUSTOM} == {**CUSTOM, "x-odd": "größe".encode().decode("latin-1")}
 
 
-@OF_BYTES
 @in_loop
 @pytest.mark.parametrize(
     ("path", "presented", "placed"),
@@ -110,7 +107,6 @@ async def test_keys_in_headers_of_others_keep_tenants_apart(tmp_path: Path) -> N
         assert len(tenants) == 5 and "local" in tenants and len(at.held) == 6 - 1
 
 
-@OF_BYTES
 @in_loop
 async def test_azures_paths_are_managed(tmp_path: Path) -> None:
     """GW-7: deployments are in the path, and the version in the query."""
@@ -122,7 +118,6 @@ async def test_azures_paths_are_managed(tmp_path: Path) -> None:
         assert server.received[-1].path == path and server.received[-1].query == "api-version=2024-10-21"
 
 
-@OF_BYTES
 @in_loop
 async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
     """GW-7, SEC-7: what the upstream says of the answer, without what would bind the client to it."""
@@ -139,7 +134,6 @@ async def test_headers_of_the_answer_come_back(tmp_path: Path) -> None:
         assert "set-cookie" not in headers, "a browser would keep it for this host"
 
 
-@OF_BYTES
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -170,7 +164,6 @@ def can(encoding: str) -> None:
         pytest.skip(f"no package that writes {encoding} is installed")
 
 
-@OF_BYTES
 @in_loop
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "br"])
 async def test_a_compressed_body_is_read_and_stays_compressed(tmp_path: Path, encoding: str) -> None:
@@ -199,7 +192,6 @@ async def test_a_compressed_body_is_read_and_stays_compressed(tmp_path: Path, en
         assert "content-digest" not in sent.headers
 
 
-@OF_BYTES
 @in_loop
 @pytest.mark.parametrize(
     ("body", "encoding", "reason"),
@@ -221,7 +213,6 @@ async def test_a_body_that_cannot_be_read_passes_as_it_is(
         assert at.metric("perdure_passed_total", reason=reason) == 1
 
 
-@OF_BYTES
 @in_loop
 async def test_an_answer_that_is_not_read_stays_compressed(tmp_path: Path) -> None:
     """GW-7: only an answer that is read along is asked for in plain."""
@@ -238,7 +229,6 @@ async def test_an_answer_that_is_not_read_stays_compressed(tmp_path: Path) -> No
 # --- what isn't managed says so ---------------------------------------------------------------------------------------
 
 
-@OF_BYTES
 @in_loop
 async def test_what_is_not_managed_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """GW-7: in the answer's headers, in a metric, and once in the log."""
@@ -302,7 +292,6 @@ async def test_a_refused_view_is_asked_again_with_the_clients_own_bytes(tmp_path
         assert len(at.held) == 1 and at.metric("perdure_recovered_total", reason="view_refused") == 1
 
 
-@OF_BYTES
 @in_loop
 async def test_what_direct_would_have_been_refused_is_refused(tmp_path: Path) -> None:
     """GW-7: the client gets the answer to its own bytes; when they can't fit, that to the view, and nothing twice."""
@@ -316,7 +305,6 @@ async def test_what_direct_would_have_been_refused_is_refused(tmp_path: Path) ->
         assert status == 400 and b"I don't like this" in got and len(fakes.received) == 1
 
 
-@OF_BYTES
 @in_loop
 @pytest.mark.parametrize("status", [401, 403, 404, 429])
 async def test_what_the_body_cannot_help_is_not_asked_again(tmp_path: Path, status: int) -> None:

@@ -29,7 +29,6 @@ from perdure.settings import Settings
 from perdure.testing import CutStream, overloaded, say, tool_use
 
 pytestmark = pytest.mark.e2e
-OF_WIRES = pytest.mark.only_on("files", "what passes by the gateway; no store takes part")
 SECRET = "the-words-of-a-message"
 HELLO: Any = [{"role": "user", "content": SECRET}]
 
@@ -107,7 +106,6 @@ async def test_the_access_log_says_how_a_request_ended(tmp_path: Path) -> None:
     assert (left["ending"], left["status"]) == ("cancelled", 200)
 
 
-@OF_WIRES
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("wire", ["anthropic", "openai", "responses"])
 @in_loop
@@ -151,7 +149,6 @@ async def test_events_name_tenant_session_and_request(tmp_path: Path) -> None:
     assert SECRET not in path.read_text() and KEY not in path.read_text()
 
 
-@OF_WIRES
 @in_loop
 async def test_an_upstream_that_is_down_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """GW-9, U11: and that it answers again."""
@@ -171,7 +168,6 @@ async def test_an_upstream_that_is_down_is_logged_once(tmp_path: Path, caplog: p
     ]
 
 
-@OF_WIRES
 @in_loop
 async def test_probes_answer_any_host(tmp_path: Path) -> None:
     """GW-9, U11: a kubelet asks by the address of a pod; nothing else is told to such a host."""
@@ -309,7 +305,6 @@ def test_places_go_to_whoever_holds_fewest() -> None:
     asyncio.run(body())
 
 
-@OF_WIRES
 @in_loop
 async def test_a_client_that_leaves_the_queue_takes_no_place(tmp_path: Path) -> None:
     """GW-9, GW-3."""
@@ -517,7 +512,6 @@ async def test_spans_and_metrics_go_to_a_collector(tmp_path: Path) -> None:
     assert SECRET.encode() not in everything and KEY.encode() not in everything
 
 
-@OF_WIRES
 @in_loop
 async def test_a_collector_that_is_away_delays_nobody(tmp_path: Path) -> None:
     """GW-9: requests are answered as without one."""

@@ -15,7 +15,7 @@ from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, say, text, tool_use
 from perdure.testing.opinions import OPINIONS, AzureDeployment, OpinionatedServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.only_on("files", "what servers take of a request is the same in any store")]
+pytestmark = pytest.mark.e2e
 CALLS = 40
 WINDOW = 24_000
 TOOL = {"type": "function", "function": {"name": "shell_command", "parameters": {"type": "object"}}}

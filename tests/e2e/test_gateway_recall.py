@@ -29,7 +29,6 @@ from perdure.settings import Settings
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, say, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
-OF_WIRES = pytest.mark.only_on("files", "what a client and its server say to each other; other tests read the database")
 COMMAND = re.compile(r"`perdure recall (session-\w+) X`")
 
 
@@ -176,24 +175,12 @@ async def recalling(home: Path, server: FakeServer, **more: Any) -> AsyncIterato
         yield at
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
     tmp_path: Path, wire: str, is_stream: bool
 ) -> None:
     """GW-8: the client sees one answer, with the usage of both; the session goes on where the client is."""
-    await quoted_again(tmp_path, wire, is_stream=is_stream)
-
-
-@pytest.mark.only_on("postgres", "on files each wire has its turn")
-@in_loop
-async def test_an_obedient_model_quotes_what_only_a_database_has(tmp_path: Path) -> None:
-    """GW-8, SCL-1: the same from a database, by one wire."""
-    await quoted_again(tmp_path, "openai", is_stream=True)
-
-
-async def quoted_again(tmp_path: Path, wire: str, *, is_stream: bool) -> None:
     async with obedient(wire) as server, recalling(tmp_path, server, **SMALL_ROUTE) as at:
         client = CodingClient(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
@@ -216,7 +203,6 @@ async def quoted_again(tmp_path: Path, wire: str, *, is_stream: bool) -> None:
         checked(at, client)
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -281,7 +267,6 @@ def prompt_of(answer: Any) -> int:
     return int(used.prompt_tokens if hasattr(used, "prompt_tokens") else used.input_tokens)
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -305,7 +290,6 @@ async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire:
         assert "tools" not in at.bodies[-1] and not at.upstream.statistics.violations
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_with_the_setting_off_bytes_are_as_they_came(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -322,7 +306,6 @@ async def test_with_the_setting_off_bytes_are_as_they_came(tmp_path: Path, wire:
             assert server.received[0].body == direct.received[0].body
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -346,7 +329,6 @@ async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Pa
         assert at.upstream.statistics.refused == 0
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -363,7 +345,6 @@ async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path,
         checked(at, client)
 
 
-@OF_WIRES
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str, is_stream: bool) -> None:

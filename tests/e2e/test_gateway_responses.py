@@ -17,7 +17,6 @@ from perdure.testing import ErrorInStream, FakeUpstream, ModelRules, say, text, 
 from perdure.testing.upstream import prompt_too_long, server_error
 
 pytestmark = pytest.mark.e2e
-OF_WIRES = pytest.mark.only_on("files", "what passes by the gateway; no store takes part")
 READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
 PATCH: Any = {"type": "custom", "name": "apply_patch", "description": "Edits files", "format": {"type": "text"}}
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
@@ -92,7 +91,6 @@ async def post(at: Running, body: bytes, path: str = "/v1/responses") -> tuple[b
         return await answer.read(), answer.headers
 
 
-@OF_WIRES
 @in_loop
 async def test_what_needs_nothing_passes_through_byte_for_byte(tmp_path: Path) -> None:
     """GW-6: a request goes up as it came, at `/v1/responses` and at `/responses`, a string as well as a list."""
@@ -145,7 +143,6 @@ async def _counted(at: Running, turns: int) -> None:
     assert json.loads(at.server.received[-2].body)["tools"][:2] == [READ, PATCH]
 
 
-@OF_WIRES
 @pytest.mark.parametrize("stream", [False, True])
 @in_loop
 async def test_a_meter_never_reads_more_than_its_share(tmp_path: Path, stream: bool) -> None:
@@ -347,7 +344,6 @@ async def test_an_overflow_that_a_stream_begins_with_is_answered_by_a_smaller_re
         assert any(isinstance(e, CompactionDone) and e.trigger == "reactive" for e in at.sink.events)
 
 
-@OF_WIRES
 @in_loop
 async def test_an_error_behind_the_first_item_is_the_clients_to_see(tmp_path: Path) -> None:
     """GW-6: what was begun is passed on as it comes and isn't recorded; nor is an error of another kind helped."""

@@ -31,7 +31,6 @@ from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, say
 from perdure.testing.request import DecodedRequest
 
 pytestmark = pytest.mark.e2e
-OF_WIRES = pytest.mark.only_on("files", "what passes by the gateway; no store takes part")
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
 
 
@@ -71,7 +70,6 @@ async def raw_request(port: int, target: str, extra: str = "", host: str = "127.
         writer.close()
 
 
-@OF_WIRES
 @in_loop
 async def test_no_request_makes_the_gateway_ask_somebody_else(tmp_path: Path) -> None:
     """SEC-7: 156 targets and 12 headers and fields that name another server: nobody connects to it."""
@@ -106,7 +104,6 @@ async def test_no_request_makes_the_gateway_ask_somebody_else(tmp_path: Path) ->
     assert all("evil" not in r.headers.get("host", "") for r in server.received)
 
 
-@OF_WIRES
 @in_loop
 async def test_a_redirect_is_handed_back_not_followed(tmp_path: Path) -> None:
     """SEC-7."""
@@ -132,7 +129,6 @@ async def test_a_redirect_is_handed_back_not_followed(tmp_path: Path) -> None:
     moved.close()
 
 
-@OF_WIRES
 @in_loop
 async def test_metrics_are_told_by_a_gateway_s_own_address(tmp_path: Path) -> None:
     """SEC-7, OBS-1: as Prometheus asks a pod; by no other address or name, and nothing but these."""
@@ -162,7 +158,6 @@ async def test_metrics_are_told_by_a_gateway_s_own_address(tmp_path: Path) -> No
         assert await status("/v1/messages", "10.1.2.3:8787", "POST") == 421
 
 
-@OF_WIRES
 @in_loop
 async def test_other_hosts_and_other_sites_are_refused(tmp_path: Path) -> None:
     """SEC-7: a page that rebinds its name to this machine, or asks from a browser, gets nothing."""
@@ -183,7 +178,6 @@ async def test_other_hosts_and_other_sites_are_refused(tmp_path: Path) -> None:
         assert len(server.received) == 2
 
 
-@OF_WIRES
 @in_loop
 async def test_headers_of_the_connection_and_ours_stay_here(tmp_path: Path) -> None:
     """SEC-7, GW-7: what belongs to one hop, or to the gateway, isn't passed on; nor is what a browser added."""
@@ -342,7 +336,6 @@ async def crossing(home: Path, *, requests: int) -> None:
             assert not any(held.users for held in some)
 
 
-@OF_WIRES
 @in_loop
 async def test_a_client_that_leaves_ends_the_call_upstream(tmp_path: Path) -> None:
     """GW-3."""
@@ -436,7 +429,6 @@ async def test_a_full_disk_does_not_stop_the_proxy(tmp_path: Path, monkeypatch: 
         assert held.head.count == len(messages) == 8
 
 
-@OF_WIRES
 @in_loop
 async def test_limits_on_body_depth_and_blocks(tmp_path: Path) -> None:
     """SEC-6: too large is refused; too deep or too many is passed on unread, and counted."""
@@ -467,7 +459,6 @@ async def half_sent(port: int, key: str) -> asyncio.StreamWriter:
     return writer
 
 
-@OF_WIRES
 @in_loop
 @pytest.mark.parametrize("keys", [1, 600])
 async def test_half_sent_bodies_keep_nobody_out(tmp_path: Path, keys: int) -> None:
@@ -507,7 +498,6 @@ async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
         assert sorted(await asyncio.gather(*many)) == [200] * 32 + [503] * 8
 
 
-@OF_WIRES
 @in_loop
 async def test_a_head_that_never_ends_is_cut_off(tmp_path: Path) -> None:
     """SEC-6: neither a connection that says nothing nor half a head is waited for without an end."""
@@ -521,7 +511,6 @@ async def test_a_head_that_never_ends_is_cut_off(tmp_path: Path) -> None:
             writer.close()
 
 
-@OF_WIRES
 @in_loop
 async def test_what_follows_a_body_is_no_header(tmp_path: Path) -> None:
     """SEC-7: trailers name neither a host nor a tenant, and none goes upstream."""
@@ -557,7 +546,6 @@ async def test_what_follows_a_body_is_no_header(tmp_path: Path) -> None:
         assert list(at.gateway.tenants_open()) == ["alice"]
 
 
-@OF_WIRES
 @in_loop
 async def test_an_upstream_that_is_down_is_said_in_the_clients_words(tmp_path: Path) -> None:
     """GW-1: and one that breaks off in the middle doesn't look finished."""
@@ -596,7 +584,6 @@ async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path: Path
         assert (len(first.received), len(second.received)) == (1, 2)
 
 
-@OF_WIRES
 @in_loop
 async def test_an_error_without_an_end_isnt_collected(tmp_path: Path) -> None:
     """SEC-6, SPD-8: it is passed on as it comes once it is larger than what is read of an answer."""
@@ -637,7 +624,6 @@ async def test_an_error_without_an_end_isnt_collected(tmp_path: Path) -> None:
         await runner.cleanup()
 
 
-@OF_WIRES
 @in_loop
 async def test_a_front_of_any_size_is_read_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-8, SEC-6: 100,000 tools held up everybody for half a second."""
@@ -656,7 +642,6 @@ async def test_a_front_of_any_size_is_read_beside_the_loop(tmp_path: Path, monke
     assert seen == [False]
 
 
-@OF_WIRES
 @in_loop
 async def test_who_sends_too_slowly_loses_the_place(tmp_path: Path) -> None:
     """GW-3: a hundred clients that send nothing don't keep the others waiting."""

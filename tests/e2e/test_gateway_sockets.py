@@ -21,7 +21,6 @@ from perdure.testing import CutStream, FakeUpstream, ModelRules, overloaded, say
 
 pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
 pytestmark = pytest.mark.e2e
-OF_WIRES = pytest.mark.only_on("files", "what passes by the gateway; no store takes part")
 
 READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
 HEADERS = {"authorization": f"Bearer {KEY}", "openai-beta": "responses_websockets=2026-02-06"}
@@ -69,7 +68,6 @@ async def test_a_long_conversation_with_new_items_only(tmp_path: Path) -> None:
         assert all("responses_websockets" not in r.headers.get("openai-beta", "") for r in server.received)
 
 
-@OF_WIRES
 @in_loop
 async def test_streams_of_one_connection_run_side_by_side(tmp_path: Path) -> None:
     """GW-6: `stream_id` multiplexes; a stream goes on from another's response; nothing crosses."""
@@ -99,7 +97,6 @@ async def test_streams_of_one_connection_run_side_by_side(tmp_path: Path) -> Non
         assert set(sent) == set(names) and all(len(items) == 3 for items in sent.values())
 
 
-@OF_WIRES
 @in_loop
 async def test_an_event_that_is_none_of_the_api_ends_no_connection() -> None:
     """GW-7: other responses are under way on it; the client gets what came, as well as a message can hold it."""
@@ -119,7 +116,6 @@ async def test_an_event_that_is_none_of_the_api_ends_no_connection() -> None:
     assert sent == ['["response.completed"]', '"\ufffd"'] and not heard and not answer.is_over
 
 
-@OF_WIRES
 @in_loop
 async def test_a_connection_remembers_no_stream_that_is_over(tmp_path: Path) -> None:
     """GW-3: a client may name a new one for each response, for as long as it is connected."""
@@ -149,7 +145,6 @@ async def test_a_connection_can_be_warmed_up(tmp_path: Path) -> None:
         assert [item["content"] for item in at.bodies[0]["input"]] == ["the beginning", "the end"]
 
 
-@OF_WIRES
 @in_loop
 async def test_errors_are_said_and_the_connection_goes_on(tmp_path: Path) -> None:
     """GW-6, GW-7: an error of the upstream, a broken answer, an unknown response and nonsense."""
@@ -180,7 +175,6 @@ async def test_errors_are_said_and_the_connection_goes_on(tmp_path: Path) -> Non
         assert (await told(create % ""))["type"] == "response.completed"
 
 
-@OF_WIRES
 @in_loop
 async def test_no_event_of_an_upstream_ends_the_connection() -> None:
     """REL-15, SEC-6: bytes that are no text, and events that aren't objects."""
@@ -220,7 +214,6 @@ async def test_no_event_of_an_upstream_ends_the_connection() -> None:
         assert len(told) == 3, "accepted, the odd event, and the end"
 
 
-@OF_WIRES
 @in_loop
 async def test_what_a_connection_remembers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-6: warming up asks nobody and is in nobody's quota; it can't fill the memory, nor can names of streams."""
@@ -252,7 +245,6 @@ async def test_what_a_connection_remembers_is_bounded(tmp_path: Path, monkeypatc
         assert not server.received
 
 
-@OF_WIRES
 @in_loop
 async def test_who_leaves_ends_what_runs(tmp_path: Path) -> None:
     """GW-1: a client that closes in the middle of an answer ends the upstream's, too."""
@@ -263,7 +255,6 @@ async def test_who_leaves_ends_what_runs(tmp_path: Path) -> None:
         await until(lambda: at.metric("perdure_cancelled_total") == 1 and not at.gateway.admission.in_flight)
 
 
-@OF_WIRES
 @in_loop
 async def test_who_may_not_come_in_is_told_so_before_the_upgrade(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -282,7 +273,6 @@ async def test_who_may_not_come_in_is_told_so_before_the_upgrade(
         assert not server.received and not caplog.messages, "a refusal is no error of ours"
 
 
-@OF_WIRES
 @in_loop
 async def test_where_no_socket_can_be_served_it_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
