@@ -68,7 +68,10 @@ def test_the_page_shows_sessions_and_looks_again_by_itself(tmp_path: Path, width
         assert seen["images"] == 0 and seen["title"] == "Perdure gateway" and HOSTILE in seen["text"]
         assert len(seen["bars"]) == 2 and all(0 < bar < width for bar in seen["bars"])
         assert "large result offloaded" in seen["text"] and "compacted" in seen["text"]
-        assert "saved" in seen["text"] and "Remark" not in seen["text"] and "line of file" not in seen["text"]
+        assert "saved" in seen["text"] and "line of file" not in seen["text"]
+        assert "Look at 0." in seen["text"] and "Look at 1." not in seen["text"], (
+            "its title, and no more of what was said"
+        )
         assert (seen["paper"] == "rgb(255, 255, 255)") is not is_dark
         assert page.complaints == [], "the policy stopped something, or a script failed"
 

@@ -424,10 +424,11 @@ def _before(file: Path, at: int) -> list[Message]:
     found: list[Message] = []
     nearest = 0
     data = file.read_bytes()
+    recordings = read_recordings(data, file.name)  # first, as lines are of no use in what is not a log
     count = data.count(b"\n") + (not data.endswith(b"\n"))
     if at > count + 1:
         raise BadSetting(f"--at {at}: {file} has {plural(count, 'line')}; --at {count + 1} takes all of them")
-    for recording in read_recordings(data, file.name):
+    for recording in recordings:
         messages, last = said_before(recording, at)
         if messages and last >= nearest:
             found, nearest = messages, last
