@@ -1,4 +1,4 @@
-"""The demonstration: a review of two source trees, driven live, accounted, crashed and resumed; offline."""
+"""The demonstration: a review of two source trees, driven live, accounted, compacted, crashed and resumed; offline."""
 
 from __future__ import annotations
 
@@ -23,9 +23,19 @@ from perdure.adapters.journal import JOURNAL, SessionStore
 from perdure.adapters.machine.clock import RandomIds
 from perdure.context.accounting import account
 from perdure.context.request import ModelRequest, to_request
+from perdure.engine.compact import compact
 from perdure.engine.session import LiveSession, ModelWindow
+from perdure.engine.tools import original
 from perdure.engine.turn import prepare
-from perdure.events import CompactionDone, Event, JournalRepaired, PrefixMoved, ResultOffloaded, ResultsCleared
+from perdure.events import (
+    CompactionDone,
+    Event,
+    JournalRepaired,
+    PrefixMoved,
+    Restored,
+    ResultOffloaded,
+    ResultsCleared,
+)
 from perdure.testing import FakeUpstream, ModelRules, say, text, tool_use
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import Message, ResponseId, Usage
@@ -34,6 +44,7 @@ from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import create_session, open_session
 
 PACKAGE = Path(__file__).parents[2]
+RULE = "nothing that was said may be lost"
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 _MODULES = (
     *("asyncio/base_events.py", "asyncio/tasks.py", "json/decoder.py", "argparse.py", "subprocess.py", "tempfile.py"),
@@ -85,7 +96,7 @@ def _package() -> Iterator[ScriptedRound]:
             ("Bash", {"command": f"ls -la {PACKAGE}"}),
             ("Grep", {"pattern": r"^(class|def|async def) ", "path": str(PACKAGE)}),
         ),
-        prompt="Review this package. Keep the rule in mind: nothing that was said may be lost. Do not edit anything.",
+        prompt=f"Review this package. Keep the rule in mind: {RULE}. Do not edit anything.",
     )
     for first in range(0, len(files), 3):
         calls = tuple(("Read", {"file_path": str(path)}) for path in files[first : first + 3])
@@ -239,6 +250,7 @@ class DemoSession:
     script: Iterator[ScriptedRound] = field(default_factory=rounds)
     said_tokens: int = 0
     last_body: bytes = b""
+    outputs: dict[str, str] = field(default_factory=dict)  # what the tools said, by the id of the call
     ids: RandomIds = field(default_factory=RandomIds)
 
     async def begin(self) -> None:
@@ -264,7 +276,9 @@ class DemoSession:
         reply = self.upstream.respond(prepared.request.body, reply=say(text(step.says), *uses), session="demo")
         await self._say(_answer(reply.message))
         if uses:
-            await self._say(Message.of("user", [_result(use) for use in uses]))
+            results = [_result(use) for use in uses]
+            self.outputs |= {result["tool_use_id"]: result["content"] for result in results}
+            await self._say(Message.of("user", results))
         self.session.rest()
 
     async def _say(self, message: Message) -> None:
@@ -291,6 +305,7 @@ def _result(use: dict[str, Any]) -> dict[str, Any]:
 
 SAID_TOKENS = 700_000
 ACKNOWLEDGED = 12  # messages that the doomed process gets to write
+RECALLED = 12  # results of tools that are asked back, spread over the session
 _BAR = 40
 _NEXT = (
     ("context FILE", "what the window holds, as a grid"),
@@ -322,14 +337,17 @@ async def run(home: Path) -> bool:
     _what_fired(live, time.monotonic() - started)
     heading(2, "What the window holds now")
     _accounting(session)
-    heading(3, "Crash and resume")
+    heading(3, "A compaction, asked for, and the exact words again")
+    is_kept = await _compaction_and_recall(live)
+    heading(4, "Crash and resume")
     before = _request(session)
     await session.close()
     journal = SessionStore(home).locate(name) / JOURNAL
     is_safe = await _crash_and_resume(home, name, fired, before)
     is_valid = not live.upstream.statistics.violations
-    _ending(journal, is_safe and is_valid)
-    return is_safe and is_valid
+    is_ok = is_kept and is_safe and is_valid
+    _ending(journal, is_ok)
+    return is_ok
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -351,15 +369,13 @@ def _what_fired(live: DemoSession, seconds: float) -> None:
     if offloads:
         large = sum(event.bytes for _, event in offloads)
         tell(f"   {len(offloads)} large results offloaded: {large:,} bytes, with previews in their place")
-    for turn, event in clearings:
-        cleared = f"{len(event.tool_use_ids)} old results cleared, {event.tokens_saved:,} tokens"
-        tell(f"   call {turn}: {cleared} (by {event.reason})")
-    for turn, event in fired.of(CompactionDone):
-        sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
-        parts = f"record {event.summary_tokens:,}, kept word for word {event.kept_tokens:,}"
-        tell(f"   call {turn}: compaction ({event.trigger}, {event.strategy}): {sizes} ({parts})")
-    for turn, event in fired.of(PrefixMoved):
-        tell(f"   call {turn}: the cached prefix changed ({event.reason}), {event.tokens_rewritten:,} tokens rewritten")
+    moves = fired.of(PrefixMoved)
+    for turn in sorted({turn for turn, _ in clearings}):
+        cleared = [event for at, event in clearings if at == turn]
+        many, saved = sum(len(one.tool_use_ids) for one in cleared), sum(one.tokens_saved for one in cleared)
+        again = sum(event.tokens_rewritten for at, event in moves if at == turn)
+        again_said = f"{again:>6,} cached tokens had to be written again"
+        tell(f"   call {turn:>3}: {many} old results cleared, {saved:>7,} tokens; {again_said}")
     tell(f"   the server refused {statistics.refused} of {statistics.requests} requests")
     each = f"{statistics.writes_per_content_token:.2f} times each token of content"
     tell(f"   prompt cache: {statistics.read_tokens:,} tokens read, {statistics.written_tokens:,} written ({each})")
@@ -373,6 +389,30 @@ def _accounting(session: LiveSession) -> None:
     tell(f"   {'free':<36} {view.free:>8,}")
     tell(f"   {'reserve for the answer':<36} {view.reserve:>8,}")
     tell(f"   {'window':<36} {session.limits.window:>8,}")
+
+
+async def _compaction_and_recall(live: DemoSession) -> bool:
+    """What `/compact` does, and whether what left the window can still be read as it was."""
+    session, step = live.session, next(live.script)
+    while step.prompt is None:  # to the end of what is under way, where a person would ask for it
+        await live.turn(step)
+        step = next(live.script)
+    started = time.monotonic()
+    await compact(session, trigger="manual")
+    took = time.monotonic() - started
+    done: CompactionDone = live.fired.of(CompactionDone)[-1][1]
+    tell(f"   {done.tokens_before:,} tokens in the window before, {done.tokens_after:,} after; {took:.1f} s, no model")
+    again = sum(event.tokens for _, event in live.fired.of(Restored))
+    parts = f"the record {done.summary_tokens:,}, the newest messages {done.kept_tokens:,}, files shown again {again:,}"
+    tell(f"   of which {parts}")
+    await live.turn(step)
+    has_rule = RULE.encode() in live.last_body
+    tell(f"   the rule of the first prompt ({RULE}) is in the next request: {_verdict(has_rule, 'yes')}")
+    ids = list(live.outputs)[:: len(live.outputs) // RECALLED][:RECALLED]
+    recalled = [(await original(session, identity)).text == live.outputs[identity] for identity in ids]
+    what = f"{len(ids)} results of tools from the whole session, recalled by their ids"
+    tell(f"   {what}: {_verdict(all(recalled), 'as they were')}")
+    return has_rule and all(recalled)
 
 
 def _request(session: LiveSession) -> ModelRequest:
@@ -432,7 +472,7 @@ def _verdict(is_kept: bool, word: str) -> str:
 
 
 def _ending(journal: Path, is_ok: bool) -> None:
-    heading(4, "Result")
+    heading(5, "Result")
     size = journal.stat().st_size
     tell(f"   {'Everything shown above held.' if is_ok else 'Something did not hold: see above.'}")
     tell(f"   The journal ({size / 1e6:.1f} MB): {journal}")
