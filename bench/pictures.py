@@ -35,7 +35,7 @@ LABEL: Final = (
 )
 # What is typed, and how many seconds a reader needs; {0} and {1} are the ids that the search before shows.
 COMMANDS: Final = (
-    ("perdure import --yes 2>&1 | tail -n 1", 1.0),
+    ("perdure import --yes", 2.0),
     ('perdure search --all "why did the checkout time out"', 3.5),
     ('perdure search --all --places "214 waiting for a connection" --limit 1', 2.5),
     ("perdure recall {0} {1}", 4.0),

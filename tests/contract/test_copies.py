@@ -602,14 +602,17 @@ def test_there_and_back_again(places: Places, sessions: list[list[list[str]]], c
                 await stored.journal.append((*records, boundary(f"b{at}")) if at % 3 == 2 else records)
             await stored.journal.close()
 
-        for part in (False, True):
-            for number, lines in enumerate(sessions):
-                await grow(number, lines[cuts[number] :] if part else lines[: cuts[number]])
-            assert (await places.copy(source, middle))[0].is_whole
-            assert (await places.copy(middle, back))[0].is_whole
-        assert await kept(places.home(back)) == await kept(of) == await kept(places.home(middle))
-        for store in (source, middle, back):
-            await store.close()
+        try:
+            for part in (False, True):
+                for number, lines in enumerate(sessions):
+                    await grow(number, lines[cuts[number] :] if part else lines[: cuts[number]])
+                for store, other in ((source, middle), (middle, back)):
+                    sums, told = await places.copy(store, other)
+                    assert sums.is_whole, [(one.outcome, one.said) for one in told]
+            assert await kept(places.home(back)) == await kept(of) == await kept(places.home(middle))
+        finally:
+            for store in (source, middle, back):
+                await store.close()
 
     asyncio.run(body())
 

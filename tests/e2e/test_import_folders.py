@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -24,12 +25,13 @@ from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, t
 from perdure.adapters import logs
 from perdure.adapters.journal import FileJournal
 from perdure.adapters.journal.search import open_search_index
-from perdure.adapters.journal.store import IMPORT_DRAFT, SessionStore
+from perdure.adapters.journal.store import IMPORT_DRAFT, SessionFiles, SessionStore
 from perdure.compaction.logged import view_as_logged
 from perdure.context.view import ContextView
 from perdure.engine.session import LiveSession
 from perdure.logs.detect import read_recordings
-from perdure.wiring import open_session
+from perdure.settings import Settings
+from perdure.wiring import imports, open_session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
@@ -451,6 +453,33 @@ def test_two_updates_at_once_double_nothing(run: Any, place: Path) -> None:
     assert [one.returncode for one in both] == [0, 0], ended
     assert sum(json.loads(out.splitlines()[-1])["total"]["messages"] for out, _ in ended) == 4 * 4 * 30
     assert whole_sessions(run, place, 90) == 4
+
+
+def test_a_session_that_another_takes_between_two_looks_is_waited_for(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-6: it is opened twice, to see what it holds and to add; another import may be quicker in between."""
+    folder = many(place / "logs", 1)
+    assert run("import", folder).code == 0
+    write(folder / "1.jsonl", jsonl(*conversation(1, 90)), 101)
+    opens = imports.open_session
+
+    async def after_another(home: Path, directory: Path, **more: Any) -> LiveSession:
+        if not taken:
+            taken.append(await SessionStore(home).open(directory, durability="process"))
+            ending.append(asyncio.create_task(ends(taken[0])))
+        return await opens(home, directory, **more)
+
+    async def ends(other: SessionFiles) -> None:
+        await asyncio.sleep(0.2)
+        await other.journal.close()
+
+    taken: list[SessionFiles] = []
+    ending: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(imports, "open_session", after_another)
+    told: list[imports.ImportedLog] = []
+    anyio.run(imports.LogImports(place / "home", Settings(), has_many=True).take, folder / "1.jsonl", told.append)
+    assert taken and [one.messages for one in told] == [120]
 
 
 def test_two_imports_at_once_make_each_session_once(run: Any, place: Path) -> None:

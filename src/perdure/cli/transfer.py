@@ -64,7 +64,8 @@ def import_logs(
 
     A session holds everything that was said, in its order; exporting an unchanged import gives the bytes of its log.
     Of several logs, each session belongs to the folder that it was recorded in. What was imported before is skipped,
-    and what a log has gained since is added. The exit code is 1 when a log can't be imported.
+    and what a log has gained since is added. Each session is listed where logs are named; of those that clients keep
+    only what needs a look. The exit code is 1 when a log can't be imported.
     """
 
     from perdure.adapters.journal.search import StoreArchive
@@ -91,7 +92,8 @@ def import_logs(
         out_json({"file": refused.split(": ")[0], "skipped": refused}) if json else out(f"skipped: {clean(refused)}")
     started = time.monotonic()
     try:
-        _import_each(found, LogImports(config.home, config.settings, project, has_many=True), outcomes, is_json=json)
+        imports = LogImports(config.home, config.settings, project, has_many=True)
+        _import_each(found, imports, outcomes, is_listing=bool(files), is_json=json)
         if outcomes["imported"] or outcomes["updated"]:
             progress = Progress()
             StoreArchive(config.home).take_in(lambda done, of: progress(done, of, "sessions indexed"))
@@ -104,8 +106,13 @@ def import_logs(
     raise typer.Exit(EXIT_FAILED if outcomes["failed"] or outcomes["skipped"] else EXIT_OK)
 
 
-def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], *, is_json: bool) -> None:
-    """Import files, the oldest first, and say what became of each session; none stops the rest."""
+def _import_each(
+    found: FoundLogs, imports: LogImports, outcomes: Counter[str], *, is_listing: bool, is_json: bool
+) -> None:
+    """Import files, the oldest first, and say what became of each session, or of those that need a look.
+
+    None stops the rest.
+    """
 
     progress, done = Progress(size), 0
     for file in sorted(found.files, key=lambda file: (file.mtime_ns, file.path)):
@@ -116,7 +123,8 @@ def _import_each(found: FoundLogs, imports: LogImports, outcomes: Counter[str], 
         def tell(one: ImportedLog, told: list[ImportedLog] = told) -> None:
             told.append(one)
             progress.clear()
-            if is_json or one.is_new:
+            needs_look = one.restored or one.skipped or one.session not in path.name  # its own id was taken
+            if is_json or (one.is_new and (is_listing or needs_look)):
                 _show(one, is_json=is_json)
 
         try:
@@ -150,7 +158,7 @@ def _show_sums(found: FoundLogs, outcomes: Counter[str], seconds: float, *, is_j
         out_json({"total": {"files": len(found.files), **counted, "bytes": found.bytes, "seconds": round(seconds, 1)}})
         return
     sums = ", ".join(f"{outcomes[name]:,} {name}" for name in _OUTCOMES if outcomes[name])
-    out(f"\n{plural(len(found.files), 'file')}: {sums}")
+    out(f"{plural(len(found.files), 'file')}: {sums}")
     if found.others:
         note(f"skipped {plural(found.others, 'JSON file')} without sessions")
     if outcomes["imported"] or outcomes["updated"]:

@@ -8,10 +8,11 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -51,6 +52,8 @@ from perdure.wiring.restoring import with_lines_of_source
 from perdure.wiring.sessions import open_session, session_of
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
+OpenedT = TypeVar("OpenedT")
+
 _PATIENCE_SECONDS = 5.0  # for another import at the same session
 _NOTED = f'"{IMPORTED}"'.encode()
 
@@ -264,7 +267,8 @@ class LogImports:
     async def _again(self, log: _ReadLog, directory: Path) -> ImportedLog:
         """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
         path, recording, store = log.file.path, log.recording, SessionStore(self.home)
-        files, restored = await with_lines_of_source(store, await self._locked(directory), self.settings)
+        files = await self._patiently(partial(store.open, directory, durability="process"))
+        files, restored = await with_lines_of_source(store, files, self.settings)
         try:
             records = await _records(files.journal)
         finally:
@@ -283,7 +287,8 @@ class LogImports:
             )
         if has_more:
             raise _OtherConversation(f"{path}: session {directory.name} holds another log of that name; {other}")
-        opened = await open_session(self.home, directory, whole=True, parts=SessionOptions(settings=self.settings))
+        parts = SessionOptions(settings=self.settings)
+        opened = await self._patiently(partial(open_session, self.home, directory, whole=True, parts=parts))
         is_as_before = _said_in(await _records(opened.ports.journal)) == _said_in(records)
         try:
             done = await _said(opened, log, at=before.at, known=records) if is_as_before else None
@@ -295,12 +300,12 @@ class LogImports:
         self._learn(directory, _source(log, done))
         return replace(_told(log, directory.name, done), is_there=True, restored=mended)
 
-    async def _locked(self, directory: Path) -> SessionFiles:
-        """A session open for writing; of many logs, one that another import is adding to is waited for."""
+    async def _patiently(self, opening: Callable[[], Awaitable[OpenedT]]) -> OpenedT:
+        """What opens a session for writing; of many logs, one that another import is adding to is waited for."""
         until = anyio.current_time() + (_PATIENCE_SECONDS if self.has_many else 0.0)
         while True:
             try:
-                return await SessionStore(self.home).open(directory, durability="process")
+                return await opening()
             except SessionBusy:
                 if anyio.current_time() >= until:
                     raise
