@@ -583,6 +583,7 @@ _texts = st.text(max_size=40) | st.sampled_from(["", "x" * 5000, "\u2028", "\x00
 _lines = st.lists(st.lists(_texts, min_size=1, max_size=3), max_size=8)
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # else it hides what failed
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sessions=st.lists(_lines, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 8), min_size=3, max_size=3))
 def test_there_and_back_again(places: Places, sessions: list[list[list[str]]], cuts: list[int]) -> None:
