@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from tests.gateways import KEY, WINDOW, Running, config_of, fake, in_loop, lose_index, serving
+from tests.gateways import KEY, WINDOW, Running, config_of, fake, history, in_loop, lose_index, serving
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.settings import Settings
@@ -37,7 +37,7 @@ def script_of(turns: int) -> list[Any]:
 
 
 async def ask(client: openai.AsyncOpenAI, items: list[Any], *, stream: bool, **more: Any) -> Any:
-    fields = {"model": "fake-gpt", "input": items, "store": False, "tools": [READ, PATCH], **more}
+    fields = {"model": "fake-gpt", **history(items), "store": False, "tools": [READ, PATCH], **more}
     if not stream:
         return await client.responses.create(**fields)
     async with client.responses.stream(**fields) as events:
