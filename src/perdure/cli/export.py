@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from perdure.adapters.journal import JOURNAL
+from perdure.adapters.machine.rooted import RootedFolder, is_full, why_refused
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, complete_sessions, configured, examples, family
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
@@ -29,24 +30,26 @@ from perdure.cli.output import (
     out,
     out_json,
     plural,
-    write_whole,
 )
-from perdure.errors import BadSetting, ForeignFormat, PerdureError
+from perdure.errors import BadSetting, FileRefused, ForeignFormat, PerdureError
+from perdure.memory.places import DISK
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.adapters.journal.contents import MemoryFileFound
     from perdure.cli.opened import ReadSession
     from perdure.logs.export import ExportedBoundary
     from perdure.memory.trust.secrets import RedactedJson
-    from perdure.ports.contents import MemoryFiles
-    from perdure.ports.home import SessionInfo
+    from perdure.ports.home import Home, SessionInfo
     from perdure.transcript.messages import MessageId
 
 app = family()
 FORMATS: Final = {"claude-code": ".jsonl", "markdown": ".md"}
 _PAGE = 1_000  # sessions that are listed in one go
 _OUTCOMES = ("exported", "exported before", "damaged", "left", "failed")
-_WRONG = ("damaged", "left", "failed", "memories left")
+_OTHERS = ("memories", "memories left", "memories failed", "homes failed")
+_WRONG = ("damaged", "left", "failed", "memories left", "memories failed", "homes failed", "stopped")
+_DRAFTS_OF_BEFORE: Final = re.compile(r"\.(?:.+\.(?:jsonl|md)|.{100})\.[0-9a-f]{12}", re.DOTALL)
 
 
 @app.command(
@@ -228,16 +231,24 @@ class ExportedSession:
     said: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A file of a session: its name in the folder, its bytes, or None where it has the session's time already."""
+
+    name: str
+    data: bytes | None
+
+
 @dataclass(slots=True)
 class FolderExport:
     """One run of `export --all`.
 
     A file has the time at which its session was written last, so a later run needs to read only what went on since.
     Files are written whole. One that says something else, as the session went on or somebody edited it, is left alone
-    unless `force` says otherwise.
+    unless `force` says otherwise. What can't be written is told and stops nothing, but for a full disk.
     """
 
-    folder: Path
+    root: RootedFolder
     config: Config
     forms: tuple[str, ...]
     force: bool
@@ -248,103 +259,140 @@ class FolderExport:
         from perdure.adapters.journal.store import AGENTS
 
         tenant = kept.tenant or ""
-        told = partial(ExportedSession, tenant, info.id, info.project)
-        stem = self._below(tenant) / PROJECTS / folder_of_name(info.project) / info.id
-        files, is_new, said = list[str](), False, list[str]()
+        stem = f"{_below(tenant)}{PROJECTS}/{folder_of_name(info.project)}/{info.id}"
+        files, is_new = list[str](), False
+        damage, left, failed = list[str](), list[str](), list[str]()
+
+        def write(name: str, data: bytes, modified: float | None) -> None:
+            nonlocal is_new
+            try:
+                is_new |= self._write(name, data, modified)
+            except BadSetting as e:
+                left.append(str(e))
+            except FileRefused as e:
+                failed.append(self._told(name, e))
+
+        sources = [(stem, info.id, info.modified)]
         try:
-            sources = [(stem, info.id, info.modified)]
             if not kept.is_database:
                 journal = Path(info.place)
                 sources = [(stem, str(journal.parent), info.modified)]
                 for one in sorted((journal.parent / AGENTS).glob(f"*/{JOURNAL}")):
-                    sources.append((stem / "subagents" / one.parent.name, str(one.parent), one.stat().st_mtime))
-            for target, reference, modified in sources:
-                for path, data in self._forms(target, reference, modified, kept, said):
-                    files.append(str(path))
-                    is_new |= data is not None and self._write(path, data, None if said else modified)
-            if "markdown" in self.forms and (notes := in_loop(_notes, sources[0][1], kept)) is not None:
-                files.append(str(stem.with_name(f"{stem.name}.notes.md")))
-                is_new |= self._write(Path(files[-1]), notes, None)  # they change without their session
-        except PerdureError as e:
-            return told("left" if isinstance(e, BadSetting) else "failed", tuple(files), (str(e),))
+                    sources.append((f"{stem}/subagents/{one.parent.name}", str(one.parent), one.stat().st_mtime))
         except OSError as e:
-            return told("failed", tuple(files), (f"{e.filename or info.place}: {e.strerror or e}",))
-        return told("damaged" if said else "exported" if is_new else "exported before", tuple(files), tuple(said))
+            failed.append(f"{e.filename or info.place}: {e.strerror or e}")
+        for target, reference, modified in sources:
+            try:
+                for form in self._forms(target, reference, modified, kept, damage):
+                    files.append(self._path(form.name))
+                    if form.data is not None:
+                        write(form.name, form.data, None if damage else modified)
+            except PerdureError as e:
+                failed.append(str(e))
+            except OSError as e:
+                failed.append(f"{e.filename or info.place}: {e.strerror or e}")
+        if "markdown" in self.forms:
+            try:
+                if (notes := in_loop(_notes, sources[0][1], kept)) is not None:
+                    files.append(self._path(f"{stem}.notes.md"))
+                    write(f"{stem}.notes.md", notes, None)  # they change without their session
+            except PerdureError as e:
+                failed += [str(e)] if str(e) not in failed else []
+        outcome = "failed" if failed else "left" if left else "damaged" if damage else "exported"
+        return ExportedSession(
+            tenant,
+            info.id,
+            info.project,
+            "exported before" if outcome == "exported" and not is_new else outcome,
+            tuple(files),
+            (*failed, *left, *damage),
+        )
 
-    def memories(self, tenant: str, found: Mapping[str, MemoryFiles]) -> Iterator[str | None]:
-        """Write the memories of a home, by the folders that they stand in; gives None, or why one was left alone."""
-        for place, files in sorted(found.items()):
-            for name, (data, modified) in sorted(files.items()):
-                if name.endswith(".md") and not any(part.startswith(".") for part in name.split("/")):
-                    target = self._below(tenant).joinpath(*_steps(place), name)
-                    try:
-                        if not _is_stamped(target, modified):
-                            self._write(target, data, modified)
-                    except BadSetting as e:
-                        yield str(e)
-                    else:
-                        yield None
+    def memory(self, tenant: str, place: str, name: str, data: bytes, modified: float) -> None:
+        """Write a memory, by the folder that it stands in.
 
-    def _below(self, tenant: str) -> Path:
-        from perdure.adapters.journal.projects import folder_of_name
+        Raises:
+            BadSetting: Something else stands there.
+            PerdureError: It can't be written.
+        """
+        target = "/".join((f"{_below(tenant)}{place}", name))
+        try:
+            self._write(target, data, modified)
+        except FileRefused as e:
+            raise PerdureError(self._told(target, e)) from e
 
-        if not tenant:
-            return self.folder
-        is_plain = re.fullmatch(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99}", tenant)  # of a database it may be any text
-        return self.folder / "tenants" / (tenant if is_plain else folder_of_name(tenant))
-
-    def _forms(
-        self, target: Path, reference: str, modified: float, kept: KeptIn, said: list[str]
-    ) -> Iterator[tuple[Path, bytes | None]]:
-        """Each file of a session with its bytes, None where it has the session's time and needs no reading."""
+    def _forms(self, target: str, reference: str, modified: float, kept: KeptIn, damage: list[str]) -> Iterator[_Form]:
+        """Each file of a session; one that has the session's time needs no reading."""
         from perdure.cli.opened import read_session
 
         one: ReadSession | None = None
         for form in self.forms:
-            path = target.with_name(target.name + FORMATS[form])
-            if _is_stamped(path, modified):
-                yield path, None
+            name = target + FORMATS[form]
+            if self._is_stamped(name, modified):
+                yield _Form(name, None)
                 continue
             unchanged = _unchanged(reference, kept) if form == "claude-code" else None
             if unchanged is None and one is None:
                 one = read_session(reference, self.config, kept=kept)
                 if one.problems:
-                    said.append(
+                    damage.append(
                         f"{plural(len(one.problems), 'place')} in it can't be read; `perdure doctor` names them"
                     )
-            yield path, unchanged if unchanged is not None else _written(one, self.config, form)[0] if one else b""
+            data = unchanged if unchanged is not None else _written(one, self.config, form)[0] if one else b""
+            yield _Form(name, data)
 
-    def _write(self, target: Path, data: bytes, modified: float | None) -> bool:
+    def _write(self, name: str, data: bytes, modified: float | None) -> bool:
         """Whether the file was written; it is there with these bytes otherwise.
 
         Raises:
             BadSetting: Something else stands there.
+            FileRefused: It can't be written, or what stands there is no plain file.
         """
-        is_there = target.is_file() and target.read_bytes() == data
-        if not is_there:
-            if os.path.lexists(target) and not self.force:
-                is_older = modified is not None and target.lstat().st_mtime < modified
-                why = "is of before the session went on" if is_older else "says something else than now"
-                raise BadSetting(f"{target}: {why}; --force replaces it")
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # names of files tell what people work on
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, data, force=self.force)
-        if modified is not None:  # whatever has no time of its own is looked at again by the next run
-            os.utime(target, (modified, modified))
-        return not is_there
+        mtime_ns = None if modified is None else round(modified * 1e6) * 1000
+        try:
+            there = self.root.stat(name)
+            if there is None or there.bytes != len(data) or self.root.read(name, limit_bytes=len(data)) != data:
+                if there is not None and not self.force:
+                    is_older = mtime_ns is not None and there.mtime_ns < mtime_ns
+                    why = "is of before the session went on" if is_older else "says something else than now"
+                    raise BadSetting(f"{self._path(name)}: {why}; --force replaces it")
+                self.root.write(name, data, is_new=not self.force, mtime_ns=mtime_ns)
+                return True
+            if mtime_ns is not None and there.mtime_ns != mtime_ns:
+                self.root.set_time(name, mtime_ns)  # whatever has no time of its own is looked at again by the next run
+            return False
+        except FileRefused as e:
+            if is_full(e):
+                raise _NoRoomError(self._told(name, e)) from e
+            raise
+
+    def _is_stamped(self, name: str, modified: float) -> bool:
+        """Whether a file has the time that an export gives it, as far as file systems keep it."""
+        try:
+            there = self.root.stat(name)
+        except FileRefused:
+            return False  # it is told when it is to be written
+        return there is not None and abs(there.mtime_ns / 1e9 - modified) < 1e-4
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root.path, name)
+
+    def _told(self, name: str, error: FileRefused) -> str:
+        return f"{self._path(name)}: {why_refused(name, error)}"
 
 
-def _steps(place: str) -> list[str]:
-    """The folders on the way to a directory of memories; a name that leads upwards is none."""
-    return [step for step in place.split("/") if step not in ("", ".", "..")]
+class _NoRoomError(Exception):
+    """The disk is full: nothing else can be written either."""
 
 
-def _is_stamped(path: Path, modified: float) -> bool:
-    """Whether a file has the time that an export gives it, as far as file systems keep it."""
-    try:
-        return path.is_file() and abs(path.stat().st_mtime - modified) < 1e-4
-    except OSError:
-        return False
+def _below(tenant: str) -> str:
+    """The beginning of all names of a tenant's files."""
+    from perdure.adapters.journal.projects import folder_of_name
+
+    if not tenant:
+        return ""
+    is_plain = re.fullmatch(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99}", tenant)  # of a database it may be any text
+    return f"tenants/{tenant if is_plain else folder_of_name(tenant)}/"
 
 
 def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ...], *, force: bool, json: bool) -> int:
@@ -353,29 +401,72 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
         raise BadSetting("--all writes many files: -o names a folder for them")
     if os.path.lexists(folder) and not folder.is_dir():
         raise BadSetting(f"{folder}: is no folder; name one, or one that isn't there yet")
-    run = FolderExport(folder.absolute(), config, forms, force)
-    outcomes, progress, tenants = Counter[str](), Progress(), in_loop(_tenants, kept)
-    try:
-        for tenant in tenants:
-            place = KeptIn(kept.store or str(config.home), tenant or None)
-            listed = in_loop(_listed, place)
-            for number, info in enumerate(listed):
-                progress(number, len(listed), info.title or info.id)
-                done = run.session(info, place)
-                outcomes[done.outcome] += 1
-                progress.clear()
-                _show_session(done, is_json=json)
-            for why in run.memories(tenant, in_loop(_memories, place)):
-                outcomes["memories" if why is None else "memories left"] += 1
-                if why is not None:
-                    note(why)
-    except KeyboardInterrupt:
-        note("stopped: every file that is there is whole, and the same command goes on with the rest")
-        raise
-    finally:
-        progress.clear()
-        _show_sums(run.folder, outcomes, is_json=json)
+    for home in (config.home, *([] if kept.is_database or not kept.store else [Path(kept.store)])):
+        _check_apart(folder, home)
+    tenants = in_loop(_tenants, kept)
+    # Names are nobody else's business, and links that others may put there aren't followed: it may be any drive.
+    with RootedFolder.open(folder.absolute(), create=True, is_theirs=True, rules=DISK) as root, root.alone() as is_held:
+        if is_held:
+            root.discard_drafts(also=_DRAFTS_OF_BEFORE)
+        run, outcomes, progress = FolderExport(root, config, forms, force), Counter[str](), Progress()
+        try:
+            for tenant in tenants:
+                _export_home(run, KeptIn(kept.store or str(config.home), tenant or None), outcomes, progress, json=json)
+        except _NoRoomError as e:
+            outcomes["stopped"] += 1
+            progress.clear()
+            note(f"{e}: stopped; every file that is there is whole, and the same command goes on with the rest")
+        except KeyboardInterrupt:
+            note("stopped: every file that is there is whole, and the same command goes on with the rest")
+            raise
+        finally:
+            progress.clear()
+            _show_sums(folder.absolute(), outcomes, is_json=json)
     return EXIT_FAILED if any(outcomes[one] for one in _WRONG) else EXIT_OK
+
+
+def _export_home(run: FolderExport, place: KeptIn, outcomes: Counter[str], progress: Progress, *, json: bool) -> None:
+    """Write what is kept of one tenant, or of the person."""
+    with _told_and_counted(place, outcomes, "homes failed"):
+        listed = in_loop(_listed, place)
+        for number, info in enumerate(listed):
+            progress(number, len(listed), info.title or info.id)
+            done = run.session(info, place)
+            outcomes[done.outcome] += 1
+            progress.clear()
+            _show_session(done, is_json=json)
+    with _told_and_counted(place, outcomes, "homes failed"):
+        in_loop(_memories, place, run, outcomes)
+
+
+@contextmanager
+def _told_and_counted(place: KeptIn, outcomes: Counter[str], kind: str) -> Iterator[None]:
+    """A failure of all that is kept of one is one line, unless the store can't be used any more."""
+    try:
+        yield
+    except (PerdureError, OSError) as e:
+        in_loop(_tenants, KeptIn(place.store))
+        outcomes[kind] += 1
+        note(str(e) if isinstance(e, PerdureError) else f"{e.filename or place.store}: {e.strerror or e}")
+
+
+def _check_apart(folder: Path, home: Path) -> None:
+    """Refuse a folder that holds a home, or stands in one: an export is a copy, and its names are a home's own.
+
+    Raises:
+        BadSetting: It does.
+    """
+    target, kept = Path(os.path.realpath(folder)), Path(os.path.realpath(home))
+    for inner, outer in ((target, kept), (kept, target)):
+        if any(one == outer or _is_same(one, outer) for one in (inner, *inner.parents)):
+            raise BadSetting(f"{folder}: sessions are kept in {home}; name a folder that is apart from it")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)  # spelled otherwise, where case doesn't count, or mounted twice
+    except OSError:
+        return False
 
 
 def _show_session(done: ExportedSession, *, is_json: bool) -> None:
@@ -387,12 +478,12 @@ def _show_session(done: ExportedSession, *, is_json: bool) -> None:
 
 def _show_sums(folder: Path, outcomes: Counter[str], *, is_json: bool) -> None:
     if is_json:
-        counted = {name.replace(" ", "_"): outcomes[name] for name in (*_OUTCOMES, "memories", "memories left")}
+        counted = {name.replace(" ", "_"): outcomes[name] for name in (*_OUTCOMES, *_OTHERS)}
         out_json({"total": {"folder": str(folder), **counted}})
         return
     sessions = sum(outcomes[name] for name in _OUTCOMES)
     sums = ", ".join(f"{outcomes[name]:,} {name}" for name in _OUTCOMES if outcomes[name]) or "none"
-    left = f", {outcomes['memories left']:,} left" if outcomes["memories left"] else ""
+    left = "".join(f", {n:,} {word}" for word in ("left", "failed") if (n := outcomes[f"memories {word}"]))
     out(
         clean(
             f"{folder}: {plural(sessions, 'session')}: {sums}; {plural(outcomes['memories'], 'file')} of memories{left}"
@@ -431,14 +522,36 @@ async def _notes(reference: str, kept: KeptIn) -> bytes | None:
         return redact(data.decode("utf-8", "replace"), await named.home.secret_key()).text.encode()
 
 
-async def _memories(kept: KeptIn) -> Mapping[str, MemoryFiles]:
-    """The directories of memories of a home with their files, each by the folder that it has in a home of files."""
-    from perdure.adapters.journal.contents import FileContents, folder_of_place
-    from perdure.wiring.stores import contents_of
+async def _memories(kept: KeptIn, run: FolderExport, outcomes: Counter[str]) -> None:
+    """Write the memories of a home, without secrets, each by the folder that it has in a home of files."""
+    from perdure.memory.trust.secrets import find_secrets, redact
 
     async with kept.home() as home:
-        contents = contents_of(home)
-        found = {folder_of_place(place): await contents.memory_files(place) for place in await contents.memories()}
-        if isinstance(contents, FileContents):
-            found |= dict(await contents.unnamed_memories())
-        return found
+        async for one in _found_memories(home):
+            try:
+                data = one.data
+                if isinstance(data, bytes) and find_secrets(text := data.decode("utf-8", "replace")):
+                    data = redact(text, await home.secret_key()).text.encode()  # one without any keeps its bytes
+                if isinstance(data, str):
+                    raise PerdureError(data)
+                run.memory(kept.tenant or "", one.folder, one.name, data, one.modified)
+                outcomes["memories"] += 1
+            except PerdureError as e:
+                outcomes["memories left" if isinstance(e, BadSetting) else "memories failed"] += 1
+                note(str(e))
+
+
+async def _found_memories(home: Home) -> AsyncIterator[MemoryFileFound]:
+    from perdure.adapters.journal.contents import FileContents, MemoryFileFound, folder_of_place
+    from perdure.wiring.stores import contents_of
+
+    contents = contents_of(home)
+    if isinstance(contents, FileContents):
+        for found in contents.each_memory():
+            yield found
+        return
+    for place in await contents.memories():
+        folder = folder_of_place(place)
+        for name, (data, modified) in sorted((await contents.memory_files(place)).items()):
+            if name.endswith(".md") and not any(part.startswith(".") for part in name.split("/")):
+                yield MemoryFileFound(folder, name, data, modified)

@@ -155,6 +155,8 @@ class ShownMemories(Protocol):
 
     def __len__(self) -> int: ...
 
+    def left_out(self) -> tuple[tuple[str, str], ...]: ...
+
     def ask(self, wanted: MemoryQuery) -> tuple[RankedMemory, ...]: ...
 
     def read(self, file: str) -> Topic: ...
@@ -182,6 +184,10 @@ class DatabaseMemories:
 
     def __len__(self) -> int:
         return len(self.cards)
+
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """Nothing: a database has no links."""
+        return ()
 
     def ask(self, wanted: MemoryQuery) -> tuple[RankedMemory, ...]:
         """The memories for a question."""
@@ -430,6 +436,9 @@ def list_memories(
     """Print the memories, newest first."""
     matches = matching(grep)
     memories = opened_memories(config, directory, is_user=is_user, kept=kept)
+    if left := memories.left_out():
+        more = f" ({len(left) - 1:,} more like it)" if len(left) > 1 else ""
+        note(f"{memories.path / left[0][0]}: left out: {left[0][1]}{more}")
     cards = sorted(memories.cards.values(), key=lambda card: (-card.modified, card.file))
     cards = [card for card in cards if matches(f"{card.file}\n{card.name}\n{card.description}")][:limit]
     if is_json:

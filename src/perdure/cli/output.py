@@ -331,7 +331,7 @@ def write_whole(target: Path, data: bytes, *, force: bool) -> None:
     from perdure.adapters.journal.disk import DISK
 
     target = target.resolve() if force else target
-    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
+    draft = target.with_name(f".{target.name[:50]}.{secrets.token_hex(6)}")  # a character has up to 4 of 255 bytes
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600)
         with os.fdopen(fd, "wb") as file:

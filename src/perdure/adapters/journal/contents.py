@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -55,15 +55,15 @@ from perdure.adapters.journal.store import (
     move_into_place,
     secret_key,
 )
-from perdure.adapters.machine.rooted import RootedFolder
-from perdure.adapters.memory.directory import CACHES
+from perdure.adapters.machine.rooted import RootedFolder, why_refused
+from perdure.adapters.memory.directory import CACHES, left_out
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
 from perdure.adapters.memory.store import ALONE, AUDIT, LOCK_SECONDS, MOST_AUDIT_BYTES, STATE
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
 from perdure.errors import DamagedLine, FileMissing, FileRefused, JournalError, PerdureError, SessionNotFound
 from perdure.memory.places import AGENTS as AGENT_MEMORY
-from perdure.memory.places import AGENTS_LOCAL, MEMORY, OWN
+from perdure.memory.places import AGENTS_LOCAL, MEMORY, OWN, PROJECT
 from perdure.memory.places import FOLDER as OWN_FOLDER
 from perdure.ports.contents import JournalEnd, MemoryFiles
 from perdure.ports.home import KnownLink
@@ -95,6 +95,15 @@ _MOVED: Final = frozenset(
     }
 )  # what stands in a home and is copied, or made anew
 _MADE_ANEW: Final = (LINKS, INDEX, "work.db")  # and files of SQLite beside them
+
+
+class MemoryFileFound(NamedTuple):
+    """A file among memories: the folder of the home, its name there, its bytes or why there are none, and its time."""
+
+    folder: str
+    name: str
+    data: bytes | str
+    modified: float = 0.0
 
 
 class FileSession:
@@ -371,9 +380,20 @@ class FileContents:
         """All files of a directory."""
         return await anyio.to_thread.run_sync(self._memory_files, place)
 
-    async def unnamed_memories(self) -> Mapping[str, MemoryFiles]:
-        """The files of directories whose project nothing here names, as nobody had a session in it; by their folder."""
-        return await anyio.to_thread.run_sync(self._unnamed_memories)
+    def each_memory(self) -> Iterator[MemoryFileFound]:
+        """Every Markdown file of every directory of memories, and what can't be read there. It blocks for the disk.
+
+        Also of directories whose project nothing here names, as nobody had a session in it.
+        """
+        named = {folder_of_place(place): path for place, path in self._memories().items()}
+        unnamed = {
+            one.relative_to(self.home.path).as_posix(): one
+            for folder in folders_in(self.home.path / PROJECTS)
+            for one in _memories_below(folder)
+            if one not in named.values()
+        }
+        for folder, path in sorted((named | unnamed).items()):
+            yield from _each_in(folder, path)
 
     async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None:
         """Let a directory have these files alone: the log last, so that a copy that is broken off goes on."""
@@ -420,14 +440,6 @@ class FileContents:
             if below and (project := self._project_of(folder)) is not None:
                 found |= {f"/{PROJECTS}{project}/{one.relative_to(folder).as_posix()}": one for one in below}
         return {place: path for place, path in found.items() if path.is_dir()}
-
-    def _unnamed_memories(self) -> Mapping[str, MemoryFiles]:
-        named, found = set(self._memories().values()), {}
-        for folder in folders_in(self.home.path / PROJECTS):
-            for one in _memories_below(folder):
-                if one not in named:
-                    found[one.relative_to(self.home.path).as_posix()] = _files_in(one)
-        return found
 
     def _project_of(self, folder: Path) -> str | None:
         """The path of the project that a folder is of, if anything in this home says it."""
@@ -539,6 +551,32 @@ def _files_in(path: Path) -> MemoryFiles:
         return {}
     except FileRefused as e:
         raise JournalError(str(e)) from e
+
+
+def _each_in(folder: str, path: Path) -> Iterator[MemoryFileFound]:
+    """The Markdown files of a directory, and what isn't read there: links, and names of which nothing is known."""
+    try:
+        with RootedFolder.open(path, is_theirs=True, rules=PROJECT) as root:
+            listed = root.listing(limit=MOST_FILES)
+            for name, why in left_out(root, listed):
+                yield MemoryFileFound(folder, name, f"{path / name}: {why}")
+            if listed.is_cut:
+                yield MemoryFileFound(folder, "", f"{path}: has more than {MOST_FILES:,} files; the rest is left out")
+            for one in listed.entries:
+                if not one.name.endswith(".md") or any(part.startswith(".") for part in one.name.split("/")):
+                    continue
+                try:
+                    data = root.read(one.name, limit_bytes=MOST_AUDIT_BYTES)
+                except FileMissing:
+                    continue
+                except FileRefused as e:
+                    yield MemoryFileFound(folder, one.name, f"{path / one.name}: {why_refused(one.name, e)}")
+                    continue
+                yield MemoryFileFound(folder, one.name, data, one.mtime_ns // 1000 / 1e6)
+    except FileMissing:
+        return
+    except FileRefused as e:
+        yield MemoryFileFound(folder, "", str(e))
 
 
 def _all_in(root: RootedFolder) -> dict[str, tuple[bytes, float]]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
-from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, try_lock, user_id
+from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, open_folder_lock, try_lock, user_id
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
 from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 
@@ -77,10 +78,23 @@ def disk_errors(name: str, where: str = "") -> Iterator[None]:
         raise kind(f"{where or name_for_people(name)}: {words}") from e
 
 
+def why_refused(name: str, error: FileRefused) -> str:
+    """What an error says of a file, without the name: whoever knows the whole path says that instead."""
+    return str(error).removeprefix(f"{name_for_people(name)}: ")
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk has no more room, or gives none to this user."""
+    cause = error.__cause__ if isinstance(error, FileRefused) else error
+    return isinstance(cause, OSError) and cause.errno in _NO_ROOM
+
+
+_NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _READ = os.O_RDONLY | AT_ONCE
 _FOLDER = os.O_RDONLY | ONLY_FOLDER
 _CHUNK = 1 << 20
 _DRAFT = ".draft-"
+_DRAFT_NAME = re.compile(rf"{re.escape(_DRAFT)}[0-9a-f]{{16}}")
 _LOCK_STEP_SECONDS = 0.002
 _LINK_TRIES = 3  # without an exclusive rename a new file has two names for a moment
 
@@ -144,9 +158,10 @@ class RootedFolder:
                 raise FileTooLarge(
                     f"{name_for_people(name)}: has {about.st_size:,} bytes, at most {limit_bytes:,} are read"
                 )
-            data, most = b"", limit_bytes + 1
-            while part := self._calls.read(fd, min(_CHUNK, most - len(data)), offset + len(data)):
-                data += part
+            found, most = bytearray(), limit_bytes + 1
+            while part := self._calls.read(fd, min(_CHUNK, most - len(found)), offset + len(found)):
+                found += part
+        data = bytes(found)
         if len(data) > limit_bytes and not is_cut:
             raise FileTooLarge(f"{name_for_people(name)}: has more than {limit_bytes:,} bytes")
         return data[:limit_bytes]
@@ -189,6 +204,15 @@ class RootedFolder:
                 raise
             if is_durable:
                 self._calls.sync_folder(parent)
+
+    def set_time(self, name: str, mtime_ns: int) -> None:
+        """Say when a file was written, and nothing else of it."""
+        *folders, leaf = parts_of(name, self._rules)
+        with disk_errors(name), self._folder(folders) as parent:
+            why = not_plain(self._calls.stat(parent, leaf))
+            if why is not None:
+                raise NotPlain(f"{name_for_people(name)}: {why}")
+            self._calls.set_time(parent, leaf, mtime_ns)
 
     def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
         """Add to the end of a file, in one write where the disk takes it so; on stable storage on return."""
@@ -262,6 +286,21 @@ class RootedFolder:
         found.sort(key=lambda entry: entry.name)
         return PlainListing(tuple(found[:limit]), tuple(sorted(refused)), len(found) > limit)
 
+    def discard_drafts(self, *, also: re.Pattern[str]) -> None:
+        """Remove what writers that were killed have left, and regular files whose whole name is one of `also`.
+
+        For whoever is `alone`: a draft of somebody who still writes would go, too. What can't be looked at stays.
+        """
+        folders: list[tuple[str, ...]] = [()]
+        while folders:
+            folder = folders.pop()
+            with suppress(OSError), self._folder(folder) as fd:
+                for part, about in list(self._calls.scan(fd)):
+                    if stat.S_ISDIR(about.st_mode):
+                        folders.append((*folder, part))
+                    elif stat.S_ISREG(about.st_mode) and (_DRAFT_NAME.fullmatch(part) or also.fullmatch(part)):
+                        self._discard(fd, part)
+
     def _scanned(
         self,
         fd: int,
@@ -301,6 +340,29 @@ class RootedFolder:
             yield
         finally:
             self._calls.close(fd)
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Hold the folder itself, which leaves no file in it: `FolderBusy` at once while somebody else does.
+
+        Gives whether it is held: there are network drives that know no locks.
+        """
+        try:
+            fd = open_folder_lock(self.path)
+        except OSError:
+            yield False
+            return
+        try:
+            try:
+                is_held = try_lock(fd)
+            except OSError:
+                yield False
+                return
+            if not is_held:
+                raise FolderBusy(f"{self.path}: another process writes there: try again, or end it")
+            yield True
+        finally:
+            os.close(fd)
 
     def _locked(self, folders: list[str], leaf: str, name: str, until: float) -> int:
         while True:

@@ -19,7 +19,7 @@ import msgspec
 from perdure.adapters.former import adopt
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
-from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.machine.rooted import PlainListing, RootedFolder, why_refused
 from perdure.adapters.memory.catalogue import (
     HEAD_BYTES,
     INDEX_BYTES,
@@ -127,6 +127,14 @@ class MemoryDirectory(MemoryCatalogue):
         """`MEMORY.md` of the directory, or of a folder in it; None when there is none."""
         return self._index_text(f"{folder}/{INDEX}" if folder else INDEX)
 
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """What would be a memory if it were a plain file, each with the reason why it isn't read."""
+        try:
+            with RootedFolder.open(self.path, is_theirs=True, rules=PROJECT, calls=self.calls) as root:
+                return tuple(left_out(root, root.listing(limit=MOST_FILES)))
+        except FileRefused:
+            return ()
+
     def _index_text(self, name: str) -> str | None:
         try:
             return self._text(name, INDEX_BYTES)
@@ -161,7 +169,7 @@ class MemoryDirectory(MemoryCatalogue):
         except FileMissing as e:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file) from e
         except FileRefused as e:
-            raise PermissionError(errno.EACCES, str(e).removeprefix(f"{name_for_people(file)}: "), file) from e
+            raise PermissionError(errno.EACCES, why_refused(file, e), file) from e
 
     def _whole(self, name: str, most_bytes: int) -> bytes | None:
         try:
@@ -198,6 +206,13 @@ class MemoryDirectory(MemoryCatalogue):
             self.disk.rename(draft, self.cache)
         except OSError:
             discard(self.disk, draft)
+
+
+def left_out(root: RootedFolder, listed: PlainListing) -> Iterator[tuple[str, str]]:
+    """What of a listing would be memories: what isn't read has a memory's name, or is a link to a folder of them."""
+    for name, why in listed.refused:
+        if name.endswith(".md") or os.path.isdir(os.path.join(root.path, name)):
+            yield name, why.removeprefix(f"{name}: ")
 
 
 def cache_of(home: Path, directory: Path) -> Path:
