@@ -120,10 +120,10 @@ def _import_each(
         done += file.bytes
         path, told = file.path, list(imports.unchanged(file))
 
-        def tell(one: ImportedLog, told: list[ImportedLog] = told) -> None:
+        def tell(one: ImportedLog, told: list[ImportedLog] = told, name: str = path.name) -> None:
             told.append(one)
             progress.clear()
-            needs_look = one.restored or one.skipped or one.session not in path.name  # its own id was taken
+            needs_look = one.restored or one.skipped or one.session not in name  # its own id was taken
             if is_json or (one.is_new and (is_listing or needs_look)):
                 _show(one, is_json=is_json)
 
