@@ -317,6 +317,19 @@ def sessions(
     return seeds.map(lambda drawn: [FIRST, *(s for seed in drawn if not isinstance(s := step_of(seed), without))])
 
 
+def tool_mixes(*, max_size: int = 24) -> st.SearchStrategy[list[Answer]]:
+    """Answers of one call each, whose results fill a small window: of tools that are cleared first and of others, some
+    too small to be cleared, in any order."""
+    names = st.sampled_from((READ, RUN, OTHER, OTHER, TODO))
+    answers = st.builds(answer_with, names, st.sampled_from((1, 4, 8, 12, 30)), st.integers(0, 99))
+    return st.lists(answers, min_size=2, max_size=max_size)
+
+
+def answer_with(name: str, size: int, number: int = 0) -> Answer:
+    """An answer that only makes a call, whose result has so many lines."""
+    return Answer(calls=(CallPlan(name, {"file_path": f"src/part_{number}.py"}, size=size),))
+
+
 def session_plan(seed: int, steps: int) -> list[Step]:
     """One session of so many steps, the same for the same seed."""
     chance = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -10,8 +11,7 @@ from tests import plans
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
 from perdure.context.request import to_request
-from perdure.engine.turn import prepare
-from perdure.errors import ContextBlocked
+from perdure.engine.turn import PreparedRequest, prepare
 from perdure.events import PrefixMoved
 from perdure.settings import Settings
 from perdure.transcript.messages import Message
@@ -20,6 +20,8 @@ from perdure.transcript.records import Collapsed, Compacted, Edit, Front, MediaR
 pytestmark = pytest.mark.laws
 
 SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
+# Few of the other tools' results, then enough; and some too small to be cleared among them.
+MIXED = ((plans.OTHER, 12), (plans.READ, 8), *((plans.OTHER, size) for size in (4, 4, 1, 30, 4, 8)), (plans.READ, 30))
 
 
 def shared(one: Sent, two: Sent) -> int:
@@ -51,15 +53,22 @@ def moves_are_told(world: World) -> None:
 
 
 def same_again(world: World) -> None:
-    """A session opened over the same journal prepares the same bytes as the one that was running."""
-    try:
-        mine = done(prepare(world.session)).request.body
-    except ContextBlocked:
+    """A session opened over the same journal makes the request of the one that was running, byte for byte, breakpoints
+    included; and prepared there it needs no further edit."""
+    if (prepared := World.prepare(world)) is None:
         return
     for whole in (False, True):
-        again = world.reopened(whole=whole)
-        assert to_request(again.view, again.facts()).body == mine
-        assert done(prepare(again)).request.body == mine
+        again, head = world.reopened(whole=whole), world.head
+        assert to_request(again.view, again.facts(), head=head).body == prepared.request.body
+        assert done(prepare(again, head=head)).request.body == prepared.request.body
+
+
+class ReopenedWorld(World):
+    """A world in which each request is made by a session opened anew as well."""
+
+    def prepare(self, **more: Any) -> PreparedRequest | None:
+        same_again(self)
+        return super().prepare(**more)
 
 
 @plans.examples(50)
@@ -103,8 +112,21 @@ def test_a_request_prepared_again_is_the_same(steps: list[plans.Step]) -> None:
 @plans.examples(40)
 @given(plans.sessions(max_steps=12))
 def test_a_restart_prepares_the_same_bytes(steps: list[plans.Step]) -> None:
-    """REL-5: preparing a request again after a restart gives the same body, and needs no further edit."""
-    world = World(SMALL)
+    """REL-5: a session that was running makes each request as one opened anew, whatever it keeps in memory."""
+    world = ReopenedWorld(SMALL)
     for step in steps:
         world.play(step)
-    same_again(world)
+    world.prepare()
+
+
+@plans.examples(60)
+@example([plans.answer_with(plans.OTHER, 8), plans.answer_with(plans.READ, 4)])
+@example([plans.answer_with(*call) for call in MIXED])
+@given(plans.tool_mixes())
+def test_breakpoints_are_those_of_a_restart(answers: list[plans.Answer]) -> None:
+    """REL-5, SPD-7: where the next clearing may begin is found for the view as it is, not for what was sent before."""
+    world = ReopenedWorld(SMALL)
+    world.say("go on")
+    for answer in answers:
+        world.play(answer)
+    world.prepare()

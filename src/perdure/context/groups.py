@@ -76,12 +76,26 @@ class MessageGroup:
 
 
 @dataclass(slots=True)
+class SeenResults:
+    """What was seen of a view's results by whoever looks where the next clearing may begin; it goes on from there.
+
+    `given` is all that this was seen with, beside the results and how they are shown.
+    """
+
+    given: Hashable = None
+    count: int = 0  # results, in the order of the view
+    first: int | None = None  # position of the oldest one that may go, of the tools that are cleared first …
+    other: int | None = None  # … and of other tools
+    other_tokens: int = 0  # of all that may go of other tools
+
+
+@dataclass(slots=True)
 class _FlatView:
     """The groups of a view up to `upto` items; kept with the view."""
 
     groups: list[MessageGroup] = field(default_factory=list)
     upto: int = 0
-    frontiers: tuple[tuple[int, ...], Hashable] | None = None  # where clearing goes on, and for what that was found
+    seen: SeenResults | None = None
     joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
@@ -107,17 +121,17 @@ def joined_groups(
     return done
 
 
-def clearing_frontiers(view: ContextView, find: Callable[[], tuple[int, ...]], given: Hashable) -> tuple[int, ...]:
-    """`find()`, kept until something more is cleared or snipped, or `given` is another: what is new comes behind."""
-    flat = view.flat
-    assert isinstance(flat, _FlatView)
-    changes = (len(view.cleared) + len(view.snipped), given)
-    if flat.frontiers is None or flat.frontiers[1] != changes:
-        found = find()
-        if len(view.items) in found:
-            return found
-        flat.frontiers = (found, changes)
-    return flat.frontiers[0]
+def seen_results(view: ContextView, given: Hashable) -> SeenResults:
+    """What was seen of the results before, so that only those that came since are looked at.
+
+    Nothing, when a block that was flattened is shown otherwise now, more is cleared or snipped, or `given` is another.
+    """
+    flat, given = view.flat, (len(view.cleared), len(view.snipped), given)
+    if not isinstance(flat, _FlatView) or not flat.upto == len(view.items) == view.dirty:
+        return SeenResults(given)  # how some are shown may still change without a word about it
+    if flat.seen is None or flat.seen.given != given:
+        flat.seen = SeenResults(given)
+    return flat.seen
 
 
 def flatten(view: ContextView) -> list[MessageGroup]:
@@ -190,7 +204,7 @@ def _forget(flat: _FlatView, position: int) -> None:
     """
     groups = flat.groups
     flat.joined.clear()
-    flat.frontiers = None
+    flat.seen = None
     while groups and groups[-1].first >= position:
         groups.pop()
     del groups[-2:]

@@ -11,13 +11,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Literal
 
 import msgspec
 
 from perdure.context.cost import first_position, pays_back
 from perdure.context.cuts import follows_results
+from perdure.context.groups import seen_results
 from perdure.context.policy import Facts, has_recall_tool
 from perdure.context.reminders import neutralised, neutralised_parts
 from perdure.context.thinking import is_postponed
@@ -355,33 +356,28 @@ def frontiers(view: ContextView, facts: Facts) -> tuple[int, ...]:
 
     The end of the view when there is nothing to take.
     """
-    least, end = least_large_tokens(view, facts), len(view.items)
-    first, other, others = end, end, 0
-    for identity, result in view.results.items():
+    least, settings = least_large_tokens(view, facts), facts.settings
+    tools = (settings.microcompact_tools, settings.offload_exempt_tools, settings.ledger_tools)
+    seen = seen_results(view, (least, *tools, settings.microcompact_spare_errors))
+    for identity, result in islice(view.results.items(), seen.count, None):
         if identity in view.cleared or identity in view.snipped:
             continue
         is_first_choice, tokens = _is_first_choice(view, identity, facts), _size(view, identity).base
-        if first < end if is_first_choice else tokens < least:
+        if seen.first is not None if is_first_choice else tokens < least:
             continue
         if _is_candidate(view, result, facts) and _saved(view, identity, cleared_text(identity)) > 0:
             if is_first_choice:
-                first = result.position
+                seen.first = result.position
             else:
-                other, others = min(other, result.position), others + tokens
-    if first == end:
+                seen.other = result.position if seen.other is None else min(seen.other, result.position)
+                seen.other_tokens += tokens
+    seen.count = len(view.results)
+    end = len(view.items)
+    first, other = (end if place is None else place for place in (seen.first, seen.other))
+    if seen.first is None:
         return (other,)
-    return (first, other) if other < first and others >= _half_tokens(view, facts) else (first,)
-
-
-def _half_tokens(view: ContextView, facts: Facts) -> int:
-    return max(1, facts.scaled(view, facts.settings.microcompact_min_saved_tokens) // 2)
-
-
-def frontiers_depend_on(view: ContextView, facts: Facts) -> tuple[int, int]:
-    """What the frontiers are found for: while this stays, and nothing more is cleared, they stay as well."""
-    own = facts.settings.microcompact_tools
-    others = sum(tokens for name, tokens in view.result_tokens.items() if name not in own)
-    return least_large_tokens(view, facts), others // _half_tokens(view, facts)
+    half = max(1, facts.scaled(view, settings.microcompact_min_saved_tokens) // 2)
+    return (first, other) if other < first and seen.other_tokens >= half else (first,)
 
 
 def _clear(view: ContextView, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:

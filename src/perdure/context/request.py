@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.context.groups import MessageGroup, WireBlock, clearing_frontiers, flatten, joined_groups
+from perdure.context.groups import MessageGroup, WireBlock, flatten, joined_groups
 from perdure.context.models import CacheTtl
-from perdure.context.passes import frontiers, frontiers_depend_on
+from perdure.context.passes import frontiers
 from perdure.context.policy import Facts
 from perdure.context.reminders import as_reminder
 from perdure.context.replies import WireProtocol
@@ -468,7 +468,7 @@ def _marked_body(
     front_ttl: CacheTtl | None = None,
 ) -> bytes:
     if marks is None:
-        places = clearing_frontiers(view, lambda: frontiers(view, facts), frontiers_depend_on(view, facts))
+        places = frontiers(view, facts)
         kept_from = places[view.state.responses % len(places)]  # two take turns, and both are kept alive
         marks = _breakpoints(groups, view, kept_from, once=once)
     ttl = facts.cache_ttl(view)
