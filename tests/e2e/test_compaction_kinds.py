@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, get_args
 
 import anyio
@@ -126,6 +127,86 @@ def test_in_a_dead_cache_what_is_large_is_compacted_without_a_model(pause_second
         before = await desk.request()
         await desk.turn("And now?")
         assert len(desk.of(CompactionDone)) == 1 and (await desk.request())[: len(before)] == before
+
+    anyio.run(body)
+
+
+def test_a_pasted_prompt_stays_whole_in_a_pause() -> None:
+    """TURN-16, PRS-5: what was never sent isn't compacted before the model read it, and an attempt that would change
+    nothing isn't one: once the prompt was read, the next pause makes room."""
+
+    async def body() -> None:
+        desk = await Desk.open(window_tokens=200_000, notes=False)
+        session, clock = desk.session, desk.session.ports.clock
+        assert isinstance(clock, FixedClock)
+        for words in ("Hello.", "How are you?"):
+            await desk.turn(words)
+        clock.advance(8_000)
+        pasted = "value = call() " * 27_500
+        await session.append(Message.of("user", pasted))
+        assert 100_000 < session.facts().size(session.view) < session.limits.trigger
+        bodies = {(await prepare(session)).request.body for _ in range(5)}
+        assert len(bodies) == 1 and pasted in desk.texts
+        assert not desk.of(CompactionAttemptFailed) and session.view.state.breaker.failures == 0
+        await desk.turn("What is it?")
+        clock.advance(8_000)
+        await desk.turn("And what does it do?")
+        (done,) = desk.of(CompactionDone)
+        assert done.tokens_before - done.tokens_after > session.settings.thrifty_least_tokens
+
+    anyio.run(body)
+
+
+@pytest.mark.parametrize("policy", ["balanced", "thrifty"])
+def test_an_early_attempt_that_changes_nothing_waits_for_the_next_answer(policy: str) -> None:
+    """TURN-16, PRS-5: below the trigger nothing has to be compacted, so what can't be isn't a failure; the breaker
+    stays closed, hooks are asked once, and a session opened over the same journal knows it."""
+
+    async def body() -> None:
+        asked = list[HookEvent]()
+
+        async def watch(event: HookEvent) -> None:
+            asked.append(event)
+
+        desk = await Desk.open(min_reduction_percent=95, thrifty_least_tokens=30_000, notes=False)
+        session, clock = desk.session, desk.session.ports.clock
+        await desk.fill(36_000)
+        hook = Hook("watch", watch, matches=lambda event: isinstance(event, PreCompact))
+        session.works_with(replace(session.services, hooks=(hook,), summarizer=()))
+        session.configure(replace(session.settings, policy=policy))
+        assert isinstance(clock, FixedClock) and not desk.of(CompactionAttemptFailed)
+        for pause in (1, 2):
+            clock.advance(90_000)
+            await session.append(Message.of("user", "Where were we?"))
+            for _ in range(5):
+                await prepare(session)
+            assert len(asked) == pause, "not again before the next answer"
+            await desk.turn("Go on.")
+        assert session.view.state.breaker.failures == 0 and not desk.of(CompactionDone)
+        assert desk.of(CompactionAttemptFailed)
+        session.configure(replace(session.settings, min_reduction_percent=10))
+        clock.advance(90_000)
+        await desk.turn("And now?")
+        assert len(desk.of(CompactionDone)) == 1
+
+    anyio.run(body)
+
+
+def test_compactions_in_pauses_are_no_refills() -> None:
+    """TURN-16, PRS-6: the window was never full, however soon one pause follows the other."""
+
+    async def body() -> None:
+        desk = await Desk.open(thrifty_least_tokens=30_000, notes=False)
+        session, clock = desk.session, desk.session.ports.clock
+        assert isinstance(clock, FixedClock)
+        for number in range(6):  # the first pause finds too little
+            for part in "ab":
+                await desk.turn(f"Read part {number}{part}. " + "value = call() " * 2_500)
+            clock.advance(8_000)
+            await desk.turn("Go on.")
+        assert max(done.tokens_before for done in desk.of(CompactionDone)) < session.limits.trigger
+        breaker = session.view.state.breaker
+        assert (breaker.boundaries, breaker.refills, breaker.failures) == (5, 0, 0)
 
     anyio.run(body)
 

@@ -298,13 +298,17 @@ def _frozen(view: ContextView, position: int, *, drops_thinking: bool) -> list[B
 def _state_after(
     view: ContextView, plan: CompactionPlan, facts: Facts, back: RestoredMessages, trigger: Trigger
 ) -> SessionState:
-    """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
+    """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6).
+
+    One that comes below the trigger finds no full window: it is no refill, and doesn't undo those before it (TURN-16).
+    """
     state = view.state
     soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
+    is_full = trigger == "reactive" or facts.size(view) >= facts.limits.trigger
     breaker = msgspec.structs.replace(
         state.breaker,
         failures=0,
-        refills=state.breaker.refills + 1 if soon and trigger in ("auto", "reactive") else 0,
+        refills=state.breaker.refills + is_full if soon and trigger in ("auto", "reactive") else 0,
         responses_since_boundary=0,
         boundaries=state.breaker.boundaries + 1,
         waits=False,

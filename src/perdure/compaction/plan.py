@@ -12,7 +12,7 @@ from perdure.compaction.ledger.reader import block_text, index_of
 from perdure.compaction.ledger.render import NO_TAIL, TAIL_HEADING, RawTail, RecordSurroundings, raw_tail, render
 from perdure.context.cuts import legal_cuts, open_loop
 from perdure.context.policy import HELPER_SOURCES, Facts
-from perdure.context.view import THINKING, ContextView, ViewItem
+from perdure.context.view import THINKING, ContextView, ViewItem, tokens_from
 from perdure.errors import CompactionRefused
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId
@@ -103,11 +103,6 @@ def _choose(view: ContextView, cuts: list[int], bounds: _KeepBounds) -> int | No
             return cut
     # Nothing within the maximum holds the minimum: a kept tail of a fifth of it is worth entering a loop for.
     return best if best is not None and tokens_from(view, best) >= bounds.least // 5 else None
-
-
-def tokens_from(view: ContextView, position: int) -> int:
-    """Tokens shown from an item on, by the base rule."""
-    return sum(item.size.base for item in view.items[position:] if not item.is_hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

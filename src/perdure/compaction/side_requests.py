@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from perdure.compaction.plan import tokens_from
 from perdure.compaction.summary import facts_of, is_own, plain
 from perdure.context.cuts import legal_cuts
 from perdure.context.groups import MessageGroup, WireBlock, flatten_from_scratch, with_words
@@ -16,7 +15,7 @@ from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, last_cacheable, to_request
 from perdure.context.thinking import closed_groups
-from perdure.context.view import THINKING, ContextView, project
+from perdure.context.view import THINKING, ContextView, project, tokens_from
 from perdure.transcript.blocks import Block, Text, Thinking, encode, text_block
 from perdure.transcript.messages import Message, MessageId, ToolUseId
 from perdure.transcript.records import Front

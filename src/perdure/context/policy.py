@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec, model_spec
-from perdure.context.view import ContextView, item_has_results, size_tokens
+from perdure.context.view import ContextView, item_has_results, size_tokens, tokens_from
 from perdure.settings import LEAST_WINDOW_TOKENS, Settings
 from perdure.transcript.tool_calls.actions import plain_name
 
@@ -273,7 +273,8 @@ def compaction_need(view: ContextView, facts: Facts) -> CompactionNeed | None:
     if has_given_up(view, facts.settings):
         return None
     size, due = facts.size(view), begins_at(view, facts.limits)
-    if not breaker.waits and size < due and (comes_in_pause(view, facts) or _compaction_pays(view, size, facts)):
+    may_come_early = not breaker.waits and view.state.put_off != view.state.responses
+    if may_come_early and size < due and (comes_in_pause(view, facts) or _compaction_pays(view, size, facts)):
         due = size  # TURN-16: it costs less than to go on
     if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
         return None
@@ -311,8 +312,14 @@ def _front_tokens(view: ContextView) -> int:
 
 
 def _spared(view: ContextView, facts: Facts, kept_tokens: int) -> int:
-    """Tokens that a compaction would take out of each prompt, about; `kept_tokens` are those kept word for word."""
-    left = facts.limits.scaled(facts.settings.summary_budget_tokens + kept_tokens)
+    """Tokens that a compaction would take out of each prompt, about; at least `kept_tokens` are kept word for word.
+
+    The latest request stays whatever its size: among the kept messages, or else in the record.
+    """
+    kept = max(facts.limits.scaled(kept_tokens), tokens_from(view, view.sent))
+    left = facts.limits.scaled(facts.settings.summary_budget_tokens) + kept
+    if tokens_from(view, view.prompt) > kept:
+        left += view.items[view.prompt].size.base
     return facts.size(view) - _front_tokens(view) - round(left * view.state.calibration.ratio)
 
 
@@ -321,6 +328,8 @@ def _is_enough(view: ContextView, spared: int, facts: Facts) -> bool:
     breaker = view.state.breaker
     if breaker.boundaries and not breaker.responses_since_boundary:
         return False  # what was just compacted is asked with first; else a request prepared again is another one
+    if tokens_from(view, view.sent) > facts.limits.scaled(facts.settings.keep_max_tokens):
+        return False  # what no answered request held is the model's to read first, and it wouldn't be kept
     return spared >= facts.limits.scaled(facts.settings.thrifty_least_tokens)
 
 

@@ -27,7 +27,8 @@ IN_FLIGHT_KEPT = 20  # of background work that ended and was told
 # What compaction hands from one boundary to the next is written and read by itself alone; to the fold it is bytes.
 NOTHING_KNOWN: Final = msgspec.Raw(b"{}")
 
-HELD, REQUESTED = "summary_held", "compaction_requested"  # kinds of notes that the fold remembers
+# Kinds of notes that the fold remembers.
+HELD, REQUESTED, PUT_OFF = "summary_held", "compaction_requested", "compaction_put_off"
 
 
 # TOK-4: a report teaches the ratio when the messages it held were estimated at this much or more …
@@ -127,6 +128,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     ledger: msgspec.Raw = NOTHING_KNOWN  # what was gathered from the messages before the boundary: a `PackedLedger`
     held: PrecomputedSummary | None = None
     requested: RequestedCompaction | None = None
+    put_off: int | None = None  # API responses when a compaction below the trigger changed nothing (TURN-16)
     in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: a `TrackerStates` (RST-10)
 
     def with_message(self) -> SessionState:
@@ -168,7 +170,10 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
 
     def with_note(self, note: Noted) -> SessionState:
-        """A summary is held, or a compaction was asked for; other notes, and what can't be read, tell nothing."""
+        """A summary is held, a compaction was asked for, or one could wait; other notes, and what can't be read, tell
+        nothing."""
+        if note.kind == PUT_OFF:
+            return msgspec.structs.replace(self, put_off=self.responses)
         try:
             if note.kind == HELD:
                 return msgspec.structs.replace(self, held=msgspec.convert(note.data, PrecomputedSummary))

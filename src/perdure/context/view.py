@@ -487,6 +487,11 @@ def size_tokens(view: ContextView, settings: Settings = _DEFAULTS) -> int:
     return max(0, view.anchor.tokens + round(view.state.calibration.ratio * gained))
 
 
+def tokens_from(view: ContextView, position: int) -> int:
+    """Tokens shown from an item on, by the base rule."""
+    return sum(item.size.base for item in view.items[position:] if not item.is_hidden)
+
+
 def is_measured(view: ContextView) -> bool:
     """Whether a provider reported the size of all of the view; else some of it, or all, is estimated."""
     return view.anchor is not None and view.anchor.is_reported and view.anchor.at.live == view.size.live

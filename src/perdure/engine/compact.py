@@ -37,7 +37,7 @@ from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts, comes_in_pause, pause_facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
-from perdure.context.state import HELD, PrecomputedSummary
+from perdure.context.state import HELD, PUT_OFF, PrecomputedSummary
 from perdure.context.view import ContextView, project, size_tokens
 from perdure.engine.ask import JobModels, ask_job, background_models
 from perdure.engine.hooks import hook_fields, hook_messages, run_hooks
@@ -456,23 +456,28 @@ async def compact(
 ) -> CompactionOutcome:
     """Replace old history, or a `part` of the view, by a record of it (CMP-6, CMP-8).
 
-    `record` is a text to commit instead of what a strategy would write; it has to pass the same test. Raises
-    `CompactionRefused` when compaction is off or already runs, or when nothing of the part can leave.
+    `record` is a text to commit instead of what a strategy would write; it has to pass the same test. An automatic one
+    below the trigger that changes nothing is no failure, since the session goes on as well without it: it is put off
+    until the next answer (TURN-16). Raises `CompactionRefused` when compaction is off or already runs, or when nothing
+    of the part can leave.
     """
     if not session.settings.compact:
         raise CompactionRefused(
             "compaction is switched off (DISABLE_COMPACT or the setting compact); switch it on first"
         )
     wish = CompactionRequest(trigger=trigger, source=source, record=record, focus=focus, part=part)
+    facts = session.facts(source)
+    is_early = trigger == "auto" and facts.size(session.view) < facts.limits.trigger
     with session.compacting():
         found = await _hooked(session, wish)
         if isinstance(found, CompactionProposal):
             done = await _committed(session, found)
             await run_post_hooks(session, found.boundary)
             return done
-        if isinstance(found, CompactionVeto):
-            return found
-        await session.record(CompactionFailed(trigger=trigger, reason=found.reason))
+        if is_early:
+            await session.record(Noted(kind=PUT_OFF, data={"reason": found.reason}))
+        elif not isinstance(found, CompactionVeto):
+            await session.record(CompactionFailed(trigger=trigger, reason=found.reason))
         return found
 
 

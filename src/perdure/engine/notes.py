@@ -16,11 +16,11 @@ from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prep
 from perdure.compaction.ledger.memory import PackedLedger
 from perdure.compaction.ledger.reader import ExtractIndex, index_of
 from perdure.compaction.ledger.render import note_lines
-from perdure.compaction.plan import first_said, tokens_from
+from perdure.compaction.plan import first_said
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, tokens_from
 from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork, tool_definitions

@@ -294,7 +294,7 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     if outcome is not None:
         from perdure.engine.compact import CompactionFailure
 
-        has_failed = isinstance(outcome, CompactionFailure)
+        has_failed = isinstance(outcome, CompactionFailure) and size >= facts.limits.trigger
         is_hopeless = has_failed and sum(fixed_parts(session).values()) >= facts.limits.trigger
     if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
         raise ContextBlocked(blocked_text(session, facts, size))

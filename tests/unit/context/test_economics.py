@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -162,6 +163,26 @@ def test_a_pause_is_when_to_compact() -> None:
     assert not comes_in_pause(long_talk(170_000).view, facts(**late)), "above the trigger it is one as always"
     assert not comes_in_pause(view, facts(policy="thrifty", **late)), "thrifty has a rule of its own"
     assert pause_facts(facts()).settings.keep_min_tokens == 40_000
+
+
+def test_what_a_compaction_would_leave_is_not_spared() -> None:
+    """TURN-16, TURN-17: the latest request stays whole, kept or in the record, and so does what was never sent."""
+    late: dict[str, Any] = {"now": NOW + 301, "thrifty_least_tokens": 10_000}
+    for policy in ("balanced", "thrifty"):
+        here = facts(policy=policy, **late)
+        talk = long_talk(90_000)
+        assert compaction_need(talk.view, here)
+        talk.user("word " * 20_000, at=NOW)
+        assert compaction_need(talk.view, here), "it is kept"
+        talk.user("word " * 40_000, at=NOW)
+        assert compaction_need(talk.view, here) is None, "it wouldn't be, and nobody has read it"
+        talk.model(text("ok"), usage=120_000)
+        for n in range(4):
+            talk.ran(f"more{n}", "Read", f"{n}" * 40_000)
+        talk.model(text("ok"), usage=75_000)
+        assert compaction_need(talk.view, here) is None, "the request would stand in the record"
+        talk.user("go on", at=NOW)
+        assert compaction_need(talk.view, here), "and it is another one"
 
 
 def test_records_that_move_the_prefix_without_being_edits() -> None:

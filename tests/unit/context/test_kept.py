@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.worlds import World, done
 
-from perdure.compaction.plan import can_leave, first_said, keep_from, tokens_from
+from perdure.compaction.plan import can_leave, first_said, keep_from
 from perdure.context.cuts import legal_cuts
+from perdure.context.view import tokens_from
 from perdure.engine.compact import CompactionSuccess, compact
 from perdure.settings import Settings
 from perdure.transcript.messages import Message
