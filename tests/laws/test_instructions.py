@@ -17,6 +17,8 @@ from perdure.engine.instructions import with_instructions
 from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
 from perdure.settings import Settings
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Collapsed, Undone
 
 pytestmark = pytest.mark.laws
 
@@ -64,15 +66,43 @@ def changes() -> st.SearchStrategy[tuple[str, str]]:
 @plans.examples(20)
 @given(plans.sessions(), st.lists(changes(), max_size=30))
 def test_loads_and_changes_move_no_prefix(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
-    """INS-4, INS-6, TURN-9b: what is touched or changed on disk arrives at the end; a restart sends the same."""
-    world = Instructed(SMALL, Table(dict(edits[:3])))
+    """INS-4, INS-6, TURN-9b: what is touched or changed on disk arrives at the end; a restart sends the same, and knows
+    of the files what the running session does, whatever left its view meanwhile and came back."""
+    world, told = Instructed(SMALL, Table(dict(edits[:3]))), ShownInstructions()
     for number, step in enumerate(steps):
         if number < len(edits) and number % 2:
             path, text = edits[number]
             world.table.texts[path] = text
         world.play(step)
+        assert told.follow(world.session.view).files == ShownInstructions().follow(world.session.view).files
     moves_are_told(world)
     same_again(world)
+
+
+def test_a_change_that_left_the_view_is_told_again() -> None:
+    """INS-6, REL-5: a running session tells what its view doesn't show any more, as one opened anew does, and once."""
+    path, projection = FILES[0], Message.of("user", "[folded]", id=MessageId("p"), origin="summary")
+    world, told = Instructed(SMALL, Table({path: "Use tabs.\n"})), ShownInstructions()
+
+    def known() -> str:
+        files = told.follow(world.session.view).files
+        assert files == ShownInstructions().follow(world.session.view).files
+        return files[path].revision
+
+    def said() -> int:
+        before = len(world.session.view.items)
+        done(remind(world.session, "before"))
+        return len(world.session.view.items) - before
+
+    assert said() == 1
+    first, world.table.texts[path] = known(), "Use spaces.\n"
+    assert said() == 1 and said() == 0
+    second, change = known(), world.session.view.items[-1].message.id
+    assert first != second
+    world.record(Collapsed(id="c", first=change, last=change, projection=projection))
+    assert known() == first and said() == 1 and known() == second
+    world.record(Undone(id="c"))
+    assert known() == second and said() == 0
 
 
 @plans.examples(20)

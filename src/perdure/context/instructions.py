@@ -44,52 +44,43 @@ _STRANGE: Final = "text of the project, whose folder the user has not said to tr
 
 @dataclass(frozen=True, slots=True)
 class ShownInstructionFile:
-    """What the view says of a file: the revision told last, and the text it was shown with (INS-6).
-
-    `message` and `block` are where it is shown; once that was cleared, the file isn't known any more.
-    """
+    """What the view says of a file: the revision told last, and the text it was shown with (INS-6)."""
 
     revision: str
     shown: str
     is_whole: bool
     is_nested: bool
-    message: MessageId
-    block: int
-
-    def is_shown(self, view: ContextView) -> bool:
-        """Whether the view still shows it there."""
-        item = view.item(self.message)
-        return item is not None and not item.is_hidden and item.shown[self.block] is item.message.blocks[self.block]
 
 
 @dataclass(slots=True)
 class ShownInstructions:
-    """All files that the view tells of, by path. `upto` items were read; the boundary says for which view."""
+    """All files that the view tells of, by path. `upto` items were read, of which some tell of files."""
 
     files: dict[str, ShownInstructionFile] = field(default_factory=dict)
     upto: int = 0
     last: MessageId | None = None
+    _telling: list[tuple[int, ViewItem]] = field(default_factory=list)  # with their positions, hidden ones as well
 
     def follow(self, view: ContextView, start: int = 0) -> ShownInstructions:
-        """Take in what came since; all of it again where the view isn't a continuation of the one before.
+        """Take in what came since; all of it again where the view isn't a continuation of the one before, or where
+        something that told of files left it, or came back.
 
         `start` leaves out the items in front of it, the first time.
         """
         is_same = self.upto <= len(view.items) and (not self.upto or view.items[self.upto - 1].message.id == self.last)
-        if not is_same or not all(known.is_shown(view) for known in self.files.values()):
-            self.files, self.upto = {}, 0
-        for item in view.items[max(self.upto, start) :]:
-            self._take(item)
+        if not is_same or any(view.items[position] is not item for position, item in self._telling):
+            self.files, self.upto, self._telling = {}, 0, []
+        for position, item in enumerate(view.items[max(self.upto, start) :], max(self.upto, start)):
+            if item.message.note in (NOTE, NESTED) and item.message.origin in ("reminder", "restored"):
+                self._telling.append((position, item))
+                self._take(item)
         self.upto = len(view.items)
         self.last = view.items[-1].message.id if view.items else None
         return self
 
     def _take(self, item: ViewItem) -> None:
-        message = item.message
-        if item.is_hidden or message.note not in (NOTE, NESTED) or message.origin not in ("reminder", "restored"):
-            return
-        for index, block in enumerate(item.shown):
-            value = block.value if block is not None else None
+        for block in item.visible:
+            value = block.value
             found = _HEAD.match(value.text) if isinstance(value, Text) else None
             if found is None or not isinstance(value, Text):
                 continue
@@ -97,8 +88,8 @@ class ShownInstructions:
             before = self.files.get(path)
             if found["state"] in ("whole", "cut"):
                 body = restored(value.text[found.end() :].rstrip("\n"))
-                is_whole, is_nested = found["state"] == "whole", message.note == NESTED
-                self.files[path] = ShownInstructionFile(revision, body, is_whole, is_nested, message.id, index)
+                is_whole, is_nested = found["state"] == "whole", item.message.note == NESTED
+                self.files[path] = ShownInstructionFile(revision, body, is_whole, is_nested)
             elif found["state"] == "gone":
                 self.files.pop(path, None)
             elif before is not None:
