@@ -12,8 +12,10 @@ from perdure.transcript.tool_calls.actions import Happened, HistoryReader
 _numbers = count(1)
 
 
-def used(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: bool = False) -> list[Message]:
-    """A call and its answer, as two messages."""
+def used(
+    name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: bool = False, is_users: bool = False
+) -> list[Message]:
+    """A call and its answer, as two messages; `is_users` when that is a person's."""
     number = next(_numbers)
     call = {"type": "tool_use", "id": f"toolu-{number}", "name": name, "input": arguments}
     answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": f"toolu-{number}", "content": result}
@@ -21,7 +23,9 @@ def used(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: 
         answer["is_error"] = True
     return [
         Message.of("assistant", [call], id=MessageId(f"call-{number}")),
-        Message.of("user", [answer], id=MessageId(f"result-{number}")),
+        Message.of(
+            "user", [answer], id=MessageId(f"result-{number}"), answered=[f"toolu-{number}"] if is_users else []
+        ),
     ]
 
 

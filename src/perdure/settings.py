@@ -135,6 +135,7 @@ class Settings:
     summary_budget_tokens: int = 12_000  # CMP-5, QLT-2
     user_words_tokens: int = 20_000  # CMP-3
     ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=ACTION: read, edit, write, run, todo, …
+    user_tools: tuple[str, ...] = ()  # SEC-1: names of tools whose results are what the user answered
 
     # Session notes (SM-2, SM-4, SM-9, CMP-2)
     notes: bool = True
@@ -328,6 +329,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "keep_min_texts": "the newest messages that stay as they are: at least this many with text",
         "precompute": "have a summarizer write its record ahead of time",
         "ledger_tools": "what tools of your own do, as PATTERN=DEED: read, edit, write, run, todo",
+        "user_tools": "tools that ask you something, by their exact names: their results count as your words",
         "collapse": "fold long stretches of finished work into a short record each",
         "collapse_min_tokens": "the shortest stretch that is folded, in tokens",
         "snip": "drop what led nowhere, such as interrupted calls",

@@ -63,7 +63,12 @@ class ToolBatch:
             for use, outcome in zip(self.uses, outcomes, strict=True)
             if outcome.refused_by is not None
         )
-        return (Message.of("user", blocks, origin="tool", refused=refused), *behind)
+        answered = tuple(
+            use.id
+            for use, outcome in zip(self.uses, outcomes, strict=True)
+            if outcome.is_users and not outcome.is_error
+        )
+        return (Message.of("user", blocks, origin="tool", refused=refused, answered=answered), *behind)
 
     def _missing(self, use: ToolInvocation) -> ToolOutcome:
         if use.id not in self.begun:

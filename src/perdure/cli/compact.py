@@ -109,6 +109,7 @@ def compact(
     from perdure.engine.session import Services
     from perdure.events import CompactionAttemptFailed, HookFailed
     from perdure.settings import HookCommand
+    from perdure.transcript.tool_calls.actions import ToolTable
     from perdure.wiring import SessionOptions, connected, open_session
 
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
@@ -120,7 +121,11 @@ def compact(
         raise BadSetting(f"{odd[0]} {verb} --at, which measures on a log")
     if at is not None:
         strategy, budget, tail = strategy or "ledger", budget or "10k", tail or "0"
-        raise typer.Exit(measure(Path(reference), at=at, strategy=strategy, budget=budget, tail=tail, is_json=json))
+        given = configured(sets or ()).settings
+        tools = ToolTable.of(given.ledger_tools, given.user_tools)
+        raise typer.Exit(
+            measure(Path(reference), at=at, strategy=strategy, budget=budget, tail=tail, is_json=json, tools=tools)
+        )
     if edit and summary is not None:
         raise BadSetting("--edit can't be combined with --summary; edit the file first")
     if model is not None and summary is not None:
@@ -385,7 +390,7 @@ def show_pins(done: dict[str, Any]) -> None:
 
 
 def measure(
-    file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable | None = None
+    file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable
 ) -> int:
     """Print the compacted view of everything before a line since the boundary before it; changes nothing."""
     from perdure.compaction.ledger import compact_messages as compacted

@@ -94,7 +94,7 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
     from perdure.compaction.finished import agent_reports  # few requests fold anything (LIB-6)
     from perdure.compaction.ledger.render import digest
 
-    tools = ToolTable.of(facts.settings.ledger_tools)
+    tools = ToolTable.of(facts.settings.ledger_tools, facts.settings.user_tools)
     reports, is_whole = "", False
     if one.what == "attempt":
         reports = _how_it_went(messages, tools, facts.limits.scaled(_OUTCOMES_TOKENS))

@@ -22,7 +22,9 @@ ANSWER_TOKENS = 2_000
 def record_source(view: ContextView, settings: Settings, name: str) -> FactSource:
     """What the ledger says of a session, as a source of facts."""
     messages = [item.message for item in view.items]
-    return FactSource(name, digest(messages, settings.summary_budget_tokens, ToolTable.of(settings.ledger_tools)))
+    return FactSource(
+        name, digest(messages, settings.summary_budget_tokens, ToolTable.of(settings.ledger_tools, settings.user_tools))
+    )
 
 
 async def relevant_facts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,7 @@ from perdure.transcript.blocks import Block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Titled
 from perdure.transcript.texts import first_words, texts_of
+from perdure.transcript.tool_calls.refusals import ClientName
 
 _NAMED_BY = 3  # answers; what isn't known of a conversation by then stays unknown, unless nothing is known of it
 _FIRST = 6  # messages in which a person's first words are looked for
@@ -42,6 +44,8 @@ _CLIENTS = {
     "openai/js": "OpenAI's SDK",
 }
 
+_KNOWN: Final[dict[str, ClientName]] = {"Claude Code": "claude-code", "Codex": "codex"}
+
 
 def titled(view: ContextView, client: str) -> Titled | None:
     """What a conversation is known by, as far as it wasn't before its next answer; None when there is nothing more.
@@ -65,10 +69,11 @@ def client_name(agent: str) -> str:
     return agent
 
 
-def claude_code_version(agent: str) -> str | None:
-    """The version of Claude Code, when that is what a client calls itself; None for others."""
+def known_client(agent: str) -> tuple[ClientName, str] | None:
+    """A client whose tools are known by their names, by what it calls itself, and its version; None for others."""
     name, _, version = agent.partition("/")
-    return version if _CLIENTS.get(name.lower()) == _CLIENTS["claude-cli"] else None
+    known = _KNOWN.get(_CLIENTS.get(name.lower(), ""))
+    return None if known is None else (known, version.partition(" ")[0])
 
 
 def folder_of(system: Iterable[msgspec.Raw], messages: Iterable[Message]) -> str | None:

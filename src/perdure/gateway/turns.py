@@ -63,7 +63,7 @@ from perdure.gateway.sessions import (
     TracesFrom,
     is_plain,
 )
-from perdure.gateway.titles import claude_code_version, titled
+from perdure.gateway.titles import known_client, titled
 from perdure.transcript.blocks import Block
 from perdure.transcript.history import (
     ASKED,
@@ -80,7 +80,7 @@ from perdure.transcript.history import (
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of
 from perdure.transcript.records import Front, Worded
 from perdure.transcript.response_items import items_in_front, items_of, named_items
-from perdure.transcript.tool_calls.refusals import with_refusals
+from perdure.transcript.tool_calls.refusals import with_user_words
 
 _THOUGHT = re.compile(rb'"type"\s*:\s*"(?:redacted_)?thinking"')  # in a history, not quoted in a text of it
 
@@ -541,8 +541,8 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     if not new:
         return
     messages = joining(session, await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)))
-    if (version := claude_code_version(client_of(who.headers))) is not None:
-        messages = with_refusals(messages, [item.message for item in session.view.items], version)
+    if (client := known_client(client_of(who.headers))) is not None:
+        messages = with_user_words(messages, [item.message for item in session.view.items], *client)
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
     if held.awaits_memories:

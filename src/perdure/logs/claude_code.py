@@ -41,7 +41,7 @@ from perdure.transcript.messages import (
     Usage,
     content_of,
 )
-from perdure.transcript.tool_calls.refusals import refused_calls
+from perdure.transcript.tool_calls.refusals import answered_calls, refused_calls
 
 Data = dict[str, Any]
 
@@ -420,6 +420,13 @@ class _Micro(msgspec.Struct, rename="camel"):
     cleared_attachment_uuids: list[str] | None = msgspec.field(default=None, name="clearedAttachmentUUIDs")
 
 
+class _Ours(msgspec.Struct):
+    """What an export of ours says of the calls that an entry answers; where it stands, nothing else is told of them."""
+
+    refused: dict[str, Literal["user", "host"]] = {}
+    answered: list[str] = []
+
+
 class _Sender(msgspec.Struct):
     kind: str | None = None
 
@@ -443,6 +450,7 @@ class ClaudeCodeLine(msgspec.Struct, rename="camel"):
     is_api_error_message: bool | None = None
     tool_use_result: msgspec.Raw = msgspec.Raw(b"")
     tool_denial_kind: str | None = None
+    perdure: _Ours | None = None
     version: str | None = None
     prompt_source: str | None = None
     origin: _Sender | str | None = None
@@ -580,6 +588,7 @@ class _ClaudeCodeReader:
         if not content:
             return
         body = entry.message if entry.type == "assistant" else None
+        refused, answered = self._user_words(entry, content)
         message = Message(
             id=self._ids.message(entry.uuid, number),
             role="assistant" if entry.type == "assistant" else "user",
@@ -591,7 +600,8 @@ class _ClaudeCodeReader:
             usage=_usage(body.usage) if body is not None else None,
             stop_reason=body.stop_reason if body is not None else None,
             agent_id=(entry.agent_id or SIDECHAIN) if entry.is_aside else None,
-            refused=self._refused(entry, content),
+            refused=refused,
+            answered=answered,
         )
         if entry.uuid:
             self._by_uuid.setdefault(entry.uuid, (message, number))
@@ -601,8 +611,10 @@ class _ClaudeCodeReader:
             response = (body.id or message.id) if body is not None else None
             self._chain.add_message(entry.uuid, message.id, response)
 
-    def _refused(self, entry: ClaudeCodeLine, content: list[Block]) -> tuple[RefusedCall, ...]:
-        """The calls that were never made, of those that are answered here; calls wait for that by their ids."""
+    def _user_words(
+        self, entry: ClaudeCodeLine, content: list[Block]
+    ) -> tuple[tuple[RefusedCall, ...], tuple[ToolUseId, ...]]:
+        """The calls answered here that were never made, and those that the user answered; they wait by their ids."""
         calls, results = self._chain.calls, list[ToolResult]()
         for block in content:
             value = block.value if block.type in ("tool_use", "tool_result") else None
@@ -614,10 +626,17 @@ class _ClaudeCodeReader:
         marked: Literal["user", "host", ""] = "user" if bytes(entry.tool_use_result) == _REJECTED else ""
         if kind is not None:
             marked = "user" if kind.startswith("user") else "host"
-        refused = refused_calls(results, calls, entry.version or "", marked=marked)
+        if entry.perdure is not None:
+            ids = [ToolUseId(result.tool_use_id) for result in results]
+            no = entry.perdure.refused
+            refused = tuple(RefusedCall(one, no[one]) for one in ids if one in no)
+            answered = tuple(one for one in ids if one in entry.perdure.answered)
+        else:
+            refused = refused_calls(results, calls, entry.version or "", marked=marked)
+            answered = answered_calls(results, calls, "claude-code")
         for result in results:
             calls.pop(result.tool_use_id, None)
-        return refused
+        return refused, answered
 
     # --- what the log's own system did
 

@@ -32,9 +32,10 @@ from perdure.logs.reading import (
     what_is_wrong,
 )
 from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Recording
-from perdure.transcript.blocks import Block, text_block
+from perdure.transcript.blocks import Block, ToolResult, ToolUse, text_block
 from perdure.transcript.messages import Message, MessageId, Origin, Usage, content_of
 from perdure.transcript.plain import image_of
+from perdure.transcript.tool_calls.refusals import answered_calls
 
 _NOT_TYPED: Final = (
     "# AGENTS.md instructions",
@@ -82,6 +83,7 @@ class _CodexReader:
         self._response = 0
         self._response_began: int | None = None  # index of the first step of the open response
         self._counted: Any = None
+        self._tools: dict[str, str] = {}  # the names of those that were called and have no result yet, by their calls
         self._model: str | None = None
         self._window: int | None = None
         self._cwd: str | None = None
@@ -151,7 +153,10 @@ class _CodexReader:
             output, is_error = _output(item)
             logged = _string(item, "call_id") or _string(item, "id")
             call = self._build.answered(logged, number)
-            self._build.say(number, "tool", [self._build.result(call, output, is_error)], at=at)
+            result = self._build.result(call, output, is_error)
+            asked = answered_calls([result.value], self._tools, "codex") if isinstance(result.value, ToolResult) else ()
+            self._tools.pop(call, None)
+            self._build.say(number, "tool", [result], at=at, answered=asked)
 
     def _say(self, number: int, at: float | None, origin: Origin, content: list[Block], item: Data) -> None:
         answer = ResponseInfo()
@@ -170,7 +175,10 @@ class _CodexReader:
             arguments = {"input": given}
         name = _string(item, "name") or kind.removesuffix("_call")
         logged = _string(item, "call_id") or _string(item, "id") or f"call-{number - self._build.forks}"
-        self._say(number, at, "model", [self._build.call(name, arguments, logged)], item)
+        call = self._build.call(name, arguments, logged)
+        if isinstance(call.value, ToolUse) and not item.get("namespace"):  # in one, its server names it as it likes
+            self._tools[call.value.id] = name
+        self._say(number, at, "model", [call], item)
 
     def _searched(self, number: int, at: float | None, item: Data) -> None:
         """A search that the provider ran: a call like any other, answered at once by a note that says so."""

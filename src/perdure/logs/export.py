@@ -2,7 +2,7 @@
 
 Each line is an entry with a parent; an API response is one entry for each of its blocks, with the same message id and
 usage. Blocks keep their bytes, so reading an export back gives equal content. Ids are made from the session and the
-place in it, so the same session always gives the same bytes.
+place in it, so the same session always gives the same bytes. What Claude Code has no words for stands under `perdure`.
 """
 
 from __future__ import annotations
@@ -152,6 +152,9 @@ class _Writer:
         no = {message.refused_by(result.tool_use_id) for result in results if result.is_error}
         if len(no) == 1 and (by := no.pop()) is not None:  # an entry has one word for all that failed in it
             told["toolDenialKind"] = f"{by}-rejected"
+        if results:  # that it is there says that nothing is to be told from the text of the results (SEC-1)
+            refused = {one.call: one.by for one in message.refused}
+            told["perdure"] = {"refused": refused, "answered": list(message.answered)}
         if message.origin in ("reminder", "restored", "system"):
             told["isMeta"] = True
         line = self._entry("user", told, message.at, message.agent_id)

@@ -439,6 +439,7 @@ class TrajectoryBuilder:
         answer: ResponseInfo = NOTHING_KNOWN,
         at: float | None = None,
         wanted: str | None = None,
+        answered: Sequence[ToolUseId] = (),
     ) -> None:
         """A message, unless it is empty. `number` is its line or place in the file, and makes its id: a copy's, too."""
         role: Role = "assistant" if origin == "model" else "user"
@@ -456,6 +457,7 @@ class TrajectoryBuilder:
             model=answer.model,
             usage=answer.usage,
             stop_reason=answer.stop_reason,
+            answered=tuple(answered),
         )
         self.steps.append(RecordedMessage(message, number))
 

@@ -139,6 +139,8 @@ class Message(
         note: what kind of reminder it is, of a reminder.
         wire: what its client said of it that only its protocol has words for.
         refused: the calls among those that it answers that were never made, and who said no.
+        answered: the calls among those that it answers whose results are a person's own words, such as the answer to a
+            question that the program put to them. Whoever runs the tools says so, never the text of a result.
 
     Example:
         message = Message.of("user", "Hello", id="m1")
@@ -159,6 +161,7 @@ class Message(
     note: str | None = None
     wire: WireFields | None = None
     refused: tuple[RefusedCall, ...] = ()
+    answered: tuple[ToolUseId, ...] = ()
 
     @classmethod
     def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:
@@ -169,8 +172,8 @@ class Message(
                 prompt is part of the prefix.
             content: a text, or a list of texts and blocks in Anthropic's words.
             **fields: any others of a message. Without an origin, tool results come from tools, other words of the user
-                from a person, and the assistant's from the model. A `usage` may be as the API reports it, and `refused`
-                the ids of calls that the user turned down.
+                from a person, and the assistant's from the model. A `usage` may be as the API reports it; `refused` has
+                the ids of calls that the user turned down, and `answered` those of calls that the user answered.
 
         Returns:
             The message. It is said once it is appended to a session.
@@ -194,6 +197,8 @@ class Message(
         if "refused" in fields:
             given = (RefusedCall(ToolUseId(one)) if isinstance(one, str) else one for one in fields["refused"])
             fields["refused"] = tuple(given)
+        if "answered" in fields:
+            fields["answered"] = tuple(fields["answered"])
         return cls(role=role, content=content_of(blocks), **{"id": MessageId(""), **fields})
 
     @cached_property
@@ -334,18 +339,19 @@ def with_call_ids(
 
 
 def with_own_calls(message: Message, call: Callable[[str], str], result: Callable[[str], str]) -> Message:
-    """The message with these ids of calls, also in what it says of calls that were refused."""
-    answered: dict[str, str] = {}
+    """The message with these ids of calls, also in what it says of calls that a person refused or answered."""
+    joined: dict[str, str] = {}
 
     def noted(named: str) -> str:
-        answered[named] = result(named)
-        return answered[named]
+        joined[named] = result(named)
+        return joined[named]
 
     blocks = with_call_ids(message.blocks, call, noted)
     if blocks is message.blocks:
         return message
-    refused = tuple(RefusedCall(ToolUseId(answered.get(one.call, one.call)), one.by) for one in message.refused)
-    return msgspec.structs.replace(message, content=content_of(blocks), refused=refused)
+    refused = tuple(RefusedCall(ToolUseId(joined.get(one.call, one.call)), one.by) for one in message.refused)
+    answered = tuple(ToolUseId(joined.get(one, one)) for one in message.answered)
+    return msgspec.structs.replace(message, content=content_of(blocks), refused=refused, answered=answered)
 
 
 def _with_field(block: Block, name: str, before: str, value: str) -> Block:

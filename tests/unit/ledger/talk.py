@@ -46,6 +46,13 @@ class Talk:
         answer = {"type": "tool_result", "tool_use_id": call, "content": result, "is_error": True}
         return self._add("user", [answer], refused=[RefusedCall(ToolUseId(call), by)])
 
+    def answered(self, name: str, given: dict[str, Any], result: str) -> Talk:
+        """A call by which the program put something to the user, and what they answered."""
+        call = f"call-{len(self.messages)}"
+        self.calls(name, given)
+        answer = {"type": "tool_result", "tool_use_id": call, "content": result}
+        return self._add("user", [answer], answered=[call])
+
     def bash(self, command: str, result: str = "", *, is_error: bool = False) -> Talk:
         return self.ran("Bash", {"command": command}, result, is_error=is_error)
 

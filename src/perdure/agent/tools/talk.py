@@ -114,7 +114,7 @@ async def exit_plan(context: ToolContext, use: ToolInvocation, given: ExitPlanIn
         no = denied(f"The plan was not approved. {saved}. Plan mode stays on.", answer.message)
         return ToolOutcome(no, is_error=True, refused_by="user")
     context.mode = context.mode_before
-    return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.")
+    return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.", is_users=True)
 
 
 async def _touches_plan(context: ToolContext, given: ExitPlanInput) -> ToolEffects:

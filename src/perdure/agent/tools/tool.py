@@ -45,13 +45,15 @@ class ToolRefused(Exception):
 class ToolOutcome:
     """What a call gives: a text, or blocks; `behind` are messages that follow the results.
 
-    `refused_by`: it was never made, since the user (or a rule, a hook: `host`) said no. No tool sets this by its text.
+    `refused_by`: it was never made, since the user (or a rule, a hook: `host`) said no. `is_users`: it is the user's
+    answer. No tool sets these by its text.
     """
 
     content: str | list[dict[str, Any]]
     is_error: bool = False
     behind: tuple[Message, ...] = ()
     refused_by: Literal["user", "host"] | None = None
+    is_users: bool = False
 
     @property
     def text(self) -> str:

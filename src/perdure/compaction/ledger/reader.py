@@ -227,7 +227,6 @@ _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says n
 _TITLE_CHARS = 44
 _LINK = re.compile(r"https?://\S+")
 _SAID_WITH_IT = re.compile(r"the user said:\s*(.+?)(?:\s*\n\nNote: The user's next message|\Z)", re.DOTALL)
-_APPROVED = "User has approved your plan"
 _REFUSED_CHARS = 160  # of a command that was refused
 _WORDS_CHARS = 600  # of what a user said to a call that they refused, or to a question
 
@@ -265,6 +264,14 @@ class TurnedDown(NamedTuple):
     at: float | None
     what: str
     words: str
+
+
+class _CodexAnswer(msgspec.Struct):
+    answers: list[str]
+
+
+class _CodexAnswers(msgspec.Struct):
+    answers: dict[str, _CodexAnswer]
 
 
 class UserChose(NamedTuple):
@@ -484,7 +491,7 @@ class LedgerExtractor:
             events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed))
             news = repository_news(command, text, ok=is_certain)
             events += [news] if news is not None else []
-        if call and not result.is_error and not is_refused and self.history.table.asks_user(call.use.name):
+        if call and call.is_users and not is_refused:
             events += _answered(call, whole, message.at)
         if call and action.kind == "todo" and not result.is_error:
             planned = todo_update(action.kind, call.use.name, call.arguments, whole)
@@ -547,12 +554,15 @@ def _answered(call: AnsweredCall, text: str, at: float | None) -> Iterator[Event
     """What the user chose, of the questions that a tool put to them; and that they approved a plan."""
     identity = call.use.id
     if call.action.kind == "plan":
-        if text.startswith(_APPROVED):
-            yield UserChose(identity, at, f"the plan “{_plan_title(call)}”", "")
+        answer = "" if call.is_approval else text.strip()[:_WORDS_CHARS]
+        yield UserChose(identity, at, f"the plan “{_plan_title(call)}”", answer)
         return
     asked = call.arguments.get("questions")
     asked = asked if isinstance(asked, list) else [call.arguments]
     questions = [q for one in asked if isinstance(one, dict) and isinstance(q := one.get("question"), str) and q]
+    if (given := _answers_of_codex(text, asked)) is not None:
+        yield from (UserChose(identity, at, question, answer[:_WORDS_CHARS]) for question, answer in given)
+        return
     places = [text.find(f'"{question}"="') for question in questions]
     for index, question in enumerate(questions):
         if places[index] >= 0:
@@ -562,6 +572,17 @@ def _answered(call: AnsweredCall, text: str, at: float | None) -> Iterator[Event
             yield UserChose(identity, at, question, answer[:_WORDS_CHARS])
         elif len(questions) == 1 and text.strip():
             yield UserChose(identity, at, question, text.strip()[:_WORDS_CHARS])
+
+
+def _answers_of_codex(text: str, asked: list[Any]) -> list[tuple[str, str]] | None:
+    """Questions with what was answered, where that is Codex's object of answers by the ids of questions."""
+    try:
+        found = msgspec.json.decode(text, type=_CodexAnswers).answers
+    except msgspec.MsgspecError:
+        return None
+    questions = {one.get("id"): one.get("question") for one in asked if isinstance(one, dict)}
+    told = ((questions.get(key), ", ".join(one.answers)) for key, one in found.items())
+    return [(question, answer) for question, answer in told if isinstance(question, str) and question and answer]
 
 
 def _turned_down(call: AnsweredCall, title: str, text: str, at: float | None) -> TurnedDown:
@@ -625,7 +646,7 @@ def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
 
 def _index_so_far(view: ContextView, settings: Settings) -> ExtractIndex:
     """The index that the view has, if it is of these messages and tools; else an empty one."""
-    tools = ToolTable.of(settings.ledger_tools)
+    tools = ToolTable.of(settings.ledger_tools, settings.user_tools)
     index = view.index
     if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
         return ExtractIndex(tools)

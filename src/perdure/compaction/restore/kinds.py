@@ -131,12 +131,11 @@ def _plan_shown(state: AgentPlan, used: AnsweredCall) -> AgentPlan:
     saved = _SAVED.search(used.text)
     path = (saved[1] if saved else None) or used.word("planFilePath", "plan_path", "path") or state.path
     text = used.word("plan", "response")
-    approved = not used.has_failed
     return AgentPlan(
         path if path and len(path) <= NAME_CHARS else None,
         None,
         used.use.id if text and len(used.use.id) <= NAME_CHARS else None,
-        "approved" if approved else "proposed",
+        "approved" if used.is_approval else "proposed",
     )
 
 

@@ -44,7 +44,7 @@ _KNOWN: Final[tuple[tuple[str, ActionKind], ...]] = (
         "input",
     ),
     (r"task|agent|dispatch_?agent|spawn_?agent|new_?task|delegate\w*|sub_?agent\w*", "agent"),
-    (r"ask\w*|followup\w*|exit_?plan\w*|plan_mode\w*|attempt_completion|submit|finish", "ask"),
+    (r"ask\w*|request_?user_?input|followup\w*|exit_?plan\w*|plan_mode\w*|attempt_completion|submit|finish", "ask"),
     (r"web_?\w+|fetch\w*|browse\w*|google_\w+|url_\w+|http\w*", "web"),
     (
         r"(multi_?)?str_?replace\w*|(multi_?)?edit\w*|apply_?(patch|diff)|replace(_in_file|_\w+)?|replaceinfile|insert\w*|"
@@ -58,7 +58,6 @@ _KNOWN: Final[tuple[tuple[str, ActionKind], ...]] = (
     (r"read\w*|view\w*|open\w*|cat|goto|scroll_\w+|get_?file\w*|load_?file|(file|fs)_?read", "read"),
     (r"bash\w*|shell\w*|\w*exec\w*|run\w*|terminal\w*|local_?shell\w*|powershell|cmd|command|python|ipython\w*", "run"),
 )
-_ASK_USER: Final = frozenset({"askuserquestion", "askfollowupquestion", "askuser"})
 PATH_KEYS: Final = (
     "file_path", "path", "notebook_path", "filePath", "file_name", "filename", "file", "absolute_path", "target_file",
     "relative_path", "abs_path", "uri",
@@ -107,41 +106,36 @@ class ToolAction:
 class ToolTable:
     """Name patterns and the action of each. `own` are the user's, and come first.
 
+    `users` are the names of tools whose results are the user's own words, as who runs them says: no name says it alone,
+    since where servers name their tools, any tool may be called `ask_user` (SEC-1).
+
     >>> ToolTable().with_pattern("deploy_.*", "run").kind("deploy_site")
     'run'
     """
 
     own: tuple[tuple[str, ActionKind], ...] = ()
+    users: tuple[str, ...] = ()
     _seen: dict[str, ActionKind] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, entries: Iterable[str]) -> ToolTable:
+    def of(cls, entries: Iterable[str], users: Iterable[str] = ()) -> ToolTable:
         """The table with entries of settings, such as `deploy_.*=run`; an unknown action counts as `other`."""
         own: list[tuple[str, ActionKind]] = []
         for entry in entries:
             pattern, _, name = entry.rpartition("=")
             kind: ActionKind = next((known for known in ACTION_KINDS if known == name.strip()), "other")
             own.append((pattern.strip(), kind))
-        return cls(tuple(own))
+        return cls(tuple(own), tuple(users))
 
     def with_pattern(self, pattern: str, kind: ActionKind) -> ToolTable:
         """The table with one more pattern, a regular expression for the whole name; case doesn't matter."""
-        return ToolTable(((pattern, kind), *self.own))
+        return ToolTable(((pattern, kind), *self.own), self.users)
 
     def kind(self, name: str) -> ActionKind:
         """What a tool of this name does."""
         if name not in self._seen:
             self._seen[name] = self._find(name)
         return self._seen[name]
-
-    def asks_user(self, name: str) -> bool:
-        """Whether what a tool of this name brings is the user's answer, and not what some server calls `ask`."""
-        kind = self.kind(name)
-        if kind not in ("ask", "plan"):
-            return False
-        if any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern, _ in self.own):
-            return True
-        return _bare(name) == name and (kind == "plan" or plain_name(name) in _ASK_USER)
 
     def _find(self, name: str) -> ActionKind:
         bare = _bare(name)
@@ -278,12 +272,14 @@ UNDONE: Final = (
     "Your proposed edit has introduced",
 )
 
+_APPROVAL: Final = re.compile(r"(?:the )?user (?:has )?approved\b", re.IGNORECASE)
+
 
 @dataclass(eq=False)
 class AnsweredCall:
     """A tool was called and answered. `message` is the one that holds the result, `block` where in it.
 
-    `action` is what the call asked to do, with these `arguments`.
+    `action` is what the call asked to do, with these `arguments`; `is_users`, whether its result is a person's answer.
     """
 
     use: ToolUse
@@ -292,6 +288,7 @@ class AnsweredCall:
     result: ToolResult
     message: MessageId
     block: int
+    is_users: bool = False
     file_actions: list[Any] | None = None  # what it did to files, once somebody worked it out
 
     @property
@@ -307,6 +304,11 @@ class AnsweredCall:
     def text(self) -> str:
         """All text of the result, with plain line ends."""
         return self.result.text().replace("\r\n", "\n")
+
+    @property
+    def is_approval(self) -> bool:
+        """A person approved what the call put to them, such as a plan."""
+        return self.is_users and _APPROVAL.match(self.text) is not None
 
     @property
     def has_failed(self) -> bool:
@@ -373,7 +375,8 @@ class HistoryReader:
         elif isinstance(value, ToolResult):
             asked = self.open_calls.pop(value.tool_use_id, None)
             if asked is not None:
-                return AnsweredCall(*asked, value, message.id, index)
+                said_so = value.tool_use_id in message.answered or asked.use.name in self.table.users
+                return AnsweredCall(*asked, value, message.id, index, said_so and not value.is_error)
         elif isinstance(value, Text):
             return MessageText(value.text, message.origin, message.id, index)
         return None

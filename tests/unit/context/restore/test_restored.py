@@ -239,7 +239,7 @@ def test_the_todo_list_with_all_of_its_items() -> None:
 def test_the_plan_comes_back_until_it_is_done() -> None:
     """RST-2"""
     saved = "User has approved your plan.\n\nYour plan has been saved to: /h/.claude/plans/p.md\n"
-    asked = used("ExitPlanMode", {"plan": "# First do this\nthen that"}, saved)
+    asked = used("ExitPlanMode", {"plan": "# First do this\nthen that"}, saved, is_users=True)
     world = world_of(asked)
     boundary = compacted(world)
     assert "The plan in /h/.claude/plans/p.md (approved):\n\t# First do this\n\tthen that" in texts(boundary, "plan")
