@@ -420,7 +420,7 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         assert isinstance(await compact(two.agent.session, trigger="manual"), CompactionSuccess)
         said = texts(item.message for item in two.agent.session.view.items)
         assert "# Plan, edited by hand" in said
-        assert "(approved):" in said and "the user approved the plan" in said  # CMP-15: its own tool says whose word it is
+        assert "(approved):" in said and "the user approved the plan" in said  # CMP-15
         await two.agent.close()
 
     anyio.run(body)
