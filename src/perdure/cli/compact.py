@@ -389,9 +389,7 @@ def show_pins(done: dict[str, Any]) -> None:
 # --- what a compaction of a log would leave, for people and for measuring (QLT-1) -------------------------------------
 
 
-def measure(
-    file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable
-) -> int:
+def measure(file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable) -> int:
     """Print the compacted view of everything before a line since the boundary before it; changes nothing."""
     from perdure.compaction.ledger import compact_messages as compacted
     from perdure.memory.trust.secrets import redact
