@@ -516,13 +516,21 @@ def doctor(*, directory: Folder = None, user: User = False, json: Json = False) 
     The exit code is 1 when something keeps a memory from being found or read.
     """
     from perdure.memory.index_file import IndexLimits, memory_findings
+    from perdure.memory.retrieval import current_memories
 
     config = configured()
     memories = _read_folder(config, directory, is_user=user)
     folders = {"": None, **dict.fromkeys(file.rpartition("/")[0] for file in memories.cards)}
     indexes = {folder: memories.index_text(folder) for folder in folders}
     limits = IndexLimits.of(config.settings)
-    found = memory_findings({file: card.problems for file, card in memories.cards.items()}, indexes, limits)
+    after = current_memories(memories.cards)
+    writers = memories.writers({*after, *after.values()})
+    hidden = {
+        old: f"hidden by {now}, which supersedes it (that one is by {writers[now]}, this one by {writers[old]})"
+        for old, now in after.items()
+    }
+    problems = {file: card.problems for file, card in memories.cards.items()}
+    found = memory_findings(problems, indexes, limits, hidden)
     unread = memories.unread
     is_wrong = bool(unread) or any(one.weight == "error" for one in found)
     if json:
@@ -538,7 +546,7 @@ def doctor(*, directory: Folder = None, user: User = False, json: Json = False) 
         place = f"{one.file}:{one.line}" if one.line else one.file
         out(f"{one.weight:<8} {clean(place)}: {clean(one.text)}")
     errors = len(unread) + sum(one.weight == "error" for one in found)
-    warnings = len(found) + len(unread) - errors
+    warnings = sum(one.weight == "warning" for one in found)
     out(f"{len(memories):,} memories, {plural(errors, 'error')}, {plural(warnings, 'warning')}")
     raise typer.Exit(EXIT_FAILED if is_wrong else EXIT_OK)
 

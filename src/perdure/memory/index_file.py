@@ -227,12 +227,14 @@ def _chosen(
 
 MAX_ENTRY_CHARS = 150  # an entry is a line to choose by; more of it is paid in every request
 
-Weight = Literal["error", "warning"]
+Weight = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """`error`: a memory isn't found or read as meant; `warning`: it costs more than it has to, or is read leniently."""
+    """`error`: a memory isn't found or read as meant; `warning`: it costs more than it has to, or is read leniently;
+    `note`: nothing is wrong, and a person should know.
+    """
 
     file: str
     line: int | None
@@ -241,13 +243,17 @@ class MemoryFinding:
 
 
 def memory_findings(
-    files: Mapping[str, Sequence[str]], indexes: Mapping[str, str | None], limits: IndexLimits
+    files: Mapping[str, Sequence[str]],
+    indexes: Mapping[str, str | None],
+    limits: IndexLimits,
+    hidden: Mapping[str, str] | None = None,
 ) -> tuple[MemoryFinding, ...]:
     """What is wrong: `files` are the memories with their problems, `indexes` the text of each `MEMORY.md` by folder.
 
-    A folder without an index is said when it holds memories.
+    A folder without an index is said when it holds memories; `hidden` says of memories what stands in their place.
     """
     found = [MemoryFinding(file, None, "warning", problem) for file, problems in files.items() for problem in problems]
+    found += [MemoryFinding(file, None, "note", by) for file, by in (hidden or {}).items()]
     for folder, text in indexes.items():
         own = {file for file in files if file.rpartition("/")[0] == folder}
         name = f"{folder}/{INDEX}" if folder else INDEX

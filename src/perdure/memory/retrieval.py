@@ -213,15 +213,36 @@ def current_memories(cards: Mapping[str, MemoryCard], work: Work | None = None) 
     return found
 
 
-def may_supersede(new: TrustLevel | None, old: TrustLevel | None, *, is_pinned: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class MemoryWriter:
+    """Who wrote the file of a memory, as far as that is recorded.
+
+    `level` is that of the word it stood on when a writer of ours left it, None where none did; `is_as_left`, whether it
+    still says what that writer wrote. Else it was edited around us, and whose word it is now isn't known.
+    """
+
+    level: TrustLevel | None = None
+    is_as_left: bool = False
+
+    def __str__(self) -> str:
+        who = {None: "nobody on record", TrustLevel.USER: "the user", TrustLevel.MODEL: "the assistant"}
+        edited = "" if self.level is None or self.is_as_left else ", edited since by nobody on record"
+        return who.get(self.level, "a tool or the web") + edited
+
+
+def may_supersede(new: MemoryWriter, old: MemoryWriter, *, is_pinned: bool) -> bool:
     """Whether a memory may stand in the place of another: not of one on a more trusted word than its own (SEC-1).
 
-    The words are those of their recorded writers; None, where none of ours wrote it, is nobody's. What is pinned, and
-    written around us, a person's editor wrote as likely as not: only the user's word reaches it, or another such file.
+    What isn't as a writer of ours left it claims nothing by that writer's word, and loses nothing of it. A person's
+    editor wrote it as likely as not, so that only the user's word takes its place, or another such file where it never
+    stood on more than a tool's. What is pinned gives way to the user's word alone.
     """
-    if is_pinned and old is None:
-        return new in (None, TrustLevel.USER)
-    return (new or TrustLevel.OUTSIDE) >= (old or TrustLevel.OUTSIDE)
+    if new.is_as_left and new.level == TrustLevel.USER:
+        return True
+    if is_pinned or (new.is_as_left and not old.is_as_left):
+        return False
+    claim = new.level if new.is_as_left and new.level is not None else TrustLevel.OUTSIDE
+    return claim >= (old.level or TrustLevel.OUTSIDE)
 
 
 def index_marks(cards: Mapping[str, MemoryCard]) -> dict[str, str]:

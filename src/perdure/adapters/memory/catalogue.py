@@ -38,6 +38,7 @@ from perdure.memory.places import is_memory
 from perdure.memory.retrieval import (
     MemoryCard,
     MemoryQuery,
+    MemoryWriter,
     RankedMemory,
     candidates,
     counts_of,
@@ -47,7 +48,6 @@ from perdure.memory.retrieval import (
     rank_memories,
 )
 from perdure.memory.scope import EVERYWHERE, MemoryScope
-from perdure.memory.trust.labels import TrustLevel
 from perdure.ports.memory import MeaningIndex, MemoryIndex, MemorySearchResult
 from perdure.text.scoring import Counts, TextIndex
 
@@ -182,16 +182,18 @@ class MemoryCatalogue(ABC):
         """Let each memory supersede what its word reaches, and say of which it doesn't (MEM-14, SEC-1)."""
         claims = {file: [old for old in one.supersedes if old in self._files] for file, one in self._files.items()}
         claiming = {file: named for file, named in claims.items() if named}
-        words = self._words({*claiming, *chain.from_iterable(claiming.values())}) if claiming else {}
+        writers = self.writers({*claiming, *chain.from_iterable(claiming.values())}) if claiming else {}
         for file in [file for file, one in self._files.items() if one.supersedes]:
-            card, new = self._files[file].card(file), words.get(file)
+            card = self._files[file].card(file)
             above = [
                 old
                 for old in claims[file]
-                if not may_supersede(new, words.get(old), is_pinned=self._files[old].is_pinned)
+                if not may_supersede(writers[file], writers[old], is_pinned=self._files[old].is_pinned)
             ]
             said = tuple(
-                f"supersedes {old}, which stands on a more trusted word: that one still holds" for old in above
+                f"supersedes {old}, which still holds: that one is by {writers[old]}"
+                f"{' and pinned' if self._files[old].is_pinned else ''}, this one by {writers[file]} can't replace it"
+                for old in above
             )
             self._cards[file] = replace(
                 card,
@@ -200,15 +202,15 @@ class MemoryCatalogue(ABC):
             )
         self._is_settled = True
 
-    def _words(self, files: Collection[str]) -> Mapping[str, TrustLevel]:
-        """On whose word files stand, of those that are as a writer of ours left them."""
+    def writers(self, files: Collection[str]) -> Mapping[str, MemoryWriter]:
+        """Who wrote each of these files."""
         log = self._whole(AUDIT, MOST_AUDIT_BYTES)
         known = provenance(log_entries(log)) if log else {}
-        return {
-            file: TRUST[known[file].least]
-            for file in files
-            if file in known and digest_of(self._whole(file, MOST_FILE_BYTES) or b"") == known[file].digest
-        }
+        found = dict.fromkeys(files, MemoryWriter())
+        for file in found.keys() & known.keys():
+            is_as_left = digest_of(self._whole(file, MOST_FILE_BYTES) or b"") == known[file].digest
+            found[file] = MemoryWriter(TRUST[known[file].least], is_as_left)
+        return found
 
     def _take(self, stale: list[str], files: Mapping[str, FileStat], said: Mapping[str, str]) -> None:
         texts: list[tuple[str, Counts]] = []
