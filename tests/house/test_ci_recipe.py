@@ -20,7 +20,7 @@ from perdure.cli.app import PANELS
 pytestmark = pytest.mark.house
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / ".github" / "workflows" / "ci.yml"
-ACTION = re.compile(r"actions/(checkout|setup-python)@v\d+")
+ACTION = re.compile(r"actions/(checkout|setup-python)@[0-9a-f]{40}")
 
 
 def recipe() -> dict[str, Any]:
@@ -49,6 +49,19 @@ def test_it_says_first_that_it_was_not_run() -> None:
     first = RECIPE.read_text().splitlines()[:3]
     assert all(line.startswith("# ") for line in first) and first[0].startswith("# Not run where it was written")
     assert "docs/reference/platforms.md" in " ".join(first)
+
+
+def test_actions_are_named_by_commits() -> None:
+    """OPS-1: a tag can be moved; beside each stands the version that the commit has, the same for all of it."""
+    for path in sorted(RECIPE.parent.glob("*.yml")):
+        used = re.findall(r"^ +- uses: (.*)$", path.read_text(), re.M)
+        pins = [re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})  # v(\d+(?:\.\d+){2})(?:; .+)?", one) for one in used]
+        assert used and all(pins), f"{path.name}: {[one for one, pin in zip(used, pins, strict=True) if not pin]}"
+        told = {pin.groups() for pin in pins if pin}
+        assert len(told) == len({name for name, _, _ in told}), f"{path.name}: one action by two commits"
+        steps = [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
+        checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts), path.name
 
 
 def test_it_covers_three_systems_with_versions_that_are_supported() -> None:
