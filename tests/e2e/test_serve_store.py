@@ -41,7 +41,7 @@ def perdure(folder: Path, *words: str, **environ: str) -> Done:
 def granted(server: PostgresServer, database: str, folder: Path) -> str:
     """The URL of the migrated database for who serves."""
     done = perdure(folder, "store", "migrate", server.url_of(database, "perdure_owner"))
-    assert done.returncode == 0 and "applied" in done.stdout, done.stderr
+    assert done.returncode == 0 and "applied" in done.stdout and "GRANT perdure_serving" in done.stderr
     if not server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'gateway'"):
         server.execute("CREATE ROLE gateway LOGIN IN ROLE perdure_serving")
     return server.url_of(database, "gateway")
@@ -187,3 +187,7 @@ def test_a_store_that_cannot_be_used_is_one_line(
         assert refused.returncode in (1, 2) and refused.stderr.count("\n") == 1 and said in refused.stderr, given
     refused = perdure(tmp_path, "store", "migrate", str(tmp_path))
     assert refused.returncode == 2 and "only a database has a schema" in refused.stderr
+    if not postgres_server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'visitor'"):
+        postgres_server.execute("CREATE ROLE visitor LOGIN")
+    refused = perdure(tmp_path, "store", "migrate", postgres_server.url_of(database, "visitor"))
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "CREATEROLE" in refused.stderr

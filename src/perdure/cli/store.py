@@ -64,7 +64,9 @@ def migrate(
     if json:
         out_json({"migrations": done, **({} if place is None else {"blobs": place})})
     else:
-        out(f"{done} migration{'' if done == 1 else 's'} applied" if done else "nothing to do: the schema is current")
+        out(f"{plural(done, 'migration')} applied" if done else "nothing to do: the schema is current")
+        if done:
+            note("the user that gateways and workers log in with needs: GRANT perdure_serving TO that user")
         if place is not None:
             out(f"blobs are kept in {place}")
     raise typer.Exit(EXIT_OK)

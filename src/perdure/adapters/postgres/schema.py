@@ -436,6 +436,9 @@ async def migrate(url: str) -> int:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as db:
             while await _step(db, place):
                 done += 1
+    except psycopg.errors.InsufficientPrivilege as e:
+        needs = "its user has to own the database, and to have CREATEROLE"
+        raise JournalError(f"{place} can't be migrated: {one_line_of(e)}; {needs}") from e
     except psycopg.Error as e:
         raise JournalError(f"{place} can't be migrated: {one_line_of(e)}") from e
     return done
