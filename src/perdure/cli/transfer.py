@@ -99,7 +99,7 @@ def import_logs(
             StoreArchive(config.home).take_in(lambda done, of: progress(done, of, "sessions indexed"))
             progress.clear()
     except KeyboardInterrupt:
-        note("stopped: every session above is whole, and the same command goes on with the rest")
+        note("stopped: every session that was imported is whole, and the same command goes on with the rest")
         raise
     finally:
         _show_sums(found, outcomes, time.monotonic() - started, is_json=json)
