@@ -15,7 +15,7 @@ from tests.services import FixedClock, serve
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.plan import CompactionPart, CompactionPlan
-from perdure.context.policy import Facts, low_line, pressure
+from perdure.context.policy import Facts, compaction_need, low_line, pressure
 from perdure.context.request import to_request
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionFailure, CompactionStrategy, CompactionSuccess, compact
@@ -181,6 +181,8 @@ def test_an_early_attempt_that_changes_nothing_waits_for_the_next_answer(policy:
             for _ in range(5):
                 await prepare(session)
             assert len(asked) == pause, "not again before the next answer"
+            again = await LiveSession.load(session.ports, session.settings, is_read_only=True)
+            assert compaction_need(again.view, again.facts()) is None
             await desk.turn("Go on.")
         assert session.view.state.breaker.failures == 0 and not desk.of(CompactionDone)
         assert desk.of(CompactionAttemptFailed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done, front
@@ -11,7 +13,7 @@ from tests.worlds import World, done, front
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.turn import prepare
 from perdure.errors import ContextBlocked
-from perdure.events import CompactionAttemptFailed
+from perdure.events import CompactionAttemptFailed, CompactionChecked
 from perdure.settings import Settings
 from perdure.transcript.records import CompactionFailed
 
@@ -24,6 +26,7 @@ FILLED = [
     for place, outcome in enumerate(("dense", "text"))
     if plans.THOROUGH or number % 2 == place
 ]  # in CI each window with one kind of content
+PAUSED = [plans.FIRST, *(plans.answer_with(plans.READ, 60, n) for n in range(3)), plans.Idle(90_000.0), plans.Retry()]
 RUN = plans.CallPlan(plans.RUN, {"command": "make"}, "text", 400)
 
 
@@ -75,6 +78,21 @@ def test_three_failures_open_the_breaker_and_a_manual_success_closes_it() -> Non
     assert len(attempts) <= 2 * 3
     world.session.configure(Settings(window_tokens=200_000))
     assert isinstance(done(compact(world.session, trigger="manual")), CompactionSuccess | CompactionFailure)
+
+
+@plans.examples(30)
+@example(PAUSED, 8_000, "balanced")
+@example(PAUSED, 8_000, "thrifty")
+@given(plans.sessions(), st.sampled_from(WINDOWS[:3]), st.sampled_from(("balanced", "thrifty")))
+def test_below_the_trigger_nothing_fails(steps: list[plans.Step], window: int, policy: Any) -> None:
+    """PRS-5, TURN-16: what comes early, in a pause or since it pays, needn't come, so the breaker doesn't count it."""
+    world = World(Settings(window_tokens=window, policy=policy, thrifty_least_tokens=1_000, min_reduction_percent=90))
+    for step in steps:
+        known, told = len(world.records), len(world.events)
+        world.play(step)
+        failed = [r for r in world.records[known:] if isinstance(r, CompactionFailed) and r.trigger == "auto"]
+        checks = [event for event in world.events[told:] if isinstance(event, CompactionChecked)]
+        assert not failed or any(check.tokens >= (check.trigger_tokens or 0) for check in checks)
 
 
 @plans.examples(25)
