@@ -57,6 +57,7 @@ def main() -> int:
     version = perdure.__version__ if told.release else versions.DEV
 
     refresh(SOURCES, pages.stage())
+    refresh(BUILD / "site-static", pages.static())
     out = SITE / version
     shutil.rmtree(out, ignore_errors=True)
     if sphinx("html", out, version, "-n", "-W", "--keep-going"):

@@ -10,6 +10,7 @@ import ast
 import inspect
 import os
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+SITE = DOCS / "site"
 CODE = re.compile(r"^ *```.*?^ *```\s*$|`[^`\n]*`", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?=\))")
 ATTRIBUTE = re.compile(r'(?<=\s)(src|srcset|href)="([^"]+)"')
@@ -32,6 +34,24 @@ LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", 
 FACE = ("perdure", "perdure.sync", "perdure.core", "perdure.testing", "perdure.errors", "perdure.events")
 INTEGRATIONS = ("langchain", "openai_agents", "pydantic_ai", "claude_agent_sdk", "litellm", "hermes_agent")
 MODULES = (*FACE, *(f"perdure.integrations.{name}" for name in INTEGRATIONS))
+
+
+@cache
+def tracked() -> frozenset[Path]:
+    """The files that git tracks, as they stand here: nothing else gets onto the site, such as a draft or a secret."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached"]
+    try:
+        found = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    except (OSError, subprocess.CalledProcessError) as e:
+        raise SystemExit(
+            f"{ROOT}: git can't say which files belong to the site ({e}): build it in a checkout"
+        ) from None
+    paths = (ROOT / name for name in found.split("\0") if name)
+    return frozenset(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def tracked_below(folder: Path) -> list[Path]:
+    return sorted(path for path in tracked() if path.is_relative_to(folder))
 
 
 class Section(NamedTuple):
@@ -71,7 +91,7 @@ def turned(text: str, path: Path, outside: set[Path]) -> str:
         if not name or re.match(r"[a-z][a-z0-9+.-]*:", target):
             return target
         there = (path.parent / name).resolve()
-        if not there.exists() or not there.is_relative_to(ROOT):
+        if there not in tracked() and not (there.is_dir() and tracked_below(there)):
             return target  # Sphinx says what is wrong with it
         is_page = there.suffix == ".md" or there.is_dir()
         if not there.is_relative_to(DOCS) and not (is_page and there.parent == ROOT and there.is_file()):
@@ -159,7 +179,7 @@ def file_page(path: Path) -> str:
 
 def folder_page(path: Path) -> str:
     inner = path.relative_to(ROOT).as_posix()
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = [file for file in tracked_below(path) if not file.name.startswith(".")]
     lines = [f"- [{file.relative_to(path).as_posix()}](/{page_of(file)})" for file in files]
     return "\n".join(["---", "orphan: true", "---", "", f"# {inner}", "", *lines, ""])
 
@@ -468,11 +488,11 @@ def stage() -> dict[str, bytes]:
     """Every source of the site: path below the folder that Sphinx reads -> bytes."""
     outside: set[Path] = set()
     found: dict[str, bytes] = {}
-    pages = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-    for path in pages:
+    pages = [path for path in tracked_below(ROOT) if path.parent == ROOT or path.is_relative_to(DOCS)]
+    for path in (path for path in pages if path.suffix == ".md"):
         found[page_of(path)] = turned(path.read_text(), path, outside).encode()
-    for path in sorted(DOCS.rglob("*")):
-        if path.is_file() and path.suffix != ".md" and not path.is_relative_to(Path(__file__).parent):
+    for path in tracked_below(DOCS):
+        if path.suffix != ".md" and not path.is_relative_to(SITE):
             found[path.relative_to(DOCS).as_posix()] = path.read_bytes()
     found |= {page: text.encode() for page, text in written().items()}
 
@@ -500,14 +520,22 @@ def stage() -> dict[str, bytes]:
     found["index.md"] += toctree(tabs).encode()
 
     for path in sorted(outside):
-        inner = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        for file in inner:
+        for file in tracked_below(path):
             found[page_of(file)] = file_page(file).encode()
         if path.is_dir():
             found[page_of(path)] = folder_page(path).encode()
     return found
 
 
+def static() -> dict[str, bytes]:
+    """The files that go into the site as they are: path below its folder of such files -> bytes."""
+    return {path.relative_to(SITE / "static").as_posix(): path.read_bytes() for path in tracked_below(SITE / "static")}
+
+
 def root_pages(listed: set[str]) -> list[Path]:
     """What stands beside the README and isn't in docs/README.md, such as the changelog."""
-    return [path for path in sorted(ROOT.glob("*.md")) if page_of(path).removesuffix(".md") not in {*listed, "index"}]
+    return [
+        path
+        for path in tracked_below(ROOT)
+        if path.parent == ROOT and path.suffix == ".md" and page_of(path).removesuffix(".md") not in {*listed, "index"}
+    ]

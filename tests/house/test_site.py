@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from subprocess import run
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -152,7 +154,91 @@ def test_the_check_sees_what_is_broken(site: dict[str, ModuleType], tmp_path: Pa
     wrong = site["links"].check(tmp_path).wrong
     assert len(wrong) == 5 and all(line.startswith("broken.html: ") for line in wrong)
     assert "broken.html: whole.html#two: there is no such heading" in wrong
-    assert "broken.html: loads https://cdn.example/x.js, which is another place's" in wrong
+    assert "broken.html: names https://cdn.example/x.js, which is another place's" in wrong
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<link rel="preconnect" href="https://a.b">', '<video src="https://a.b/v.mp4"></video>',
+        '<video poster="//a.b/v.png"></video>', '<object data="https://a.b/x.svg"></object>',
+        '<embed src="http://a.b/x">', '<link rel="shortcut icon" href="https://a.b/i">', '<img src="HTTPS://A.B/x">',
+        '<img src="/\\a.b/x">', '<img src=" ht\ntps://a.b/x">', '<img srcset="x.png 1x, https://a.b/x 2x">',
+        '<a href="#" ping="https://a.b">x</a>', '<a href="#" data-to="https://a.b">x</a>',
+        '<meta http-equiv="refresh" content="0; url=https://a.b">', '<form action="//a.b"></form>',
+        '<p style="background: url(https://a.b/x)">', '<style>@import "//a.b/x.css";</style>',
+        "<style>p { background: url('HTTP://a.b/x') }</style>", '<script>fetch("https://a.b/x")</script>',
+        "<script>new Image().src = '//a.b/x'</script>", '<iframe srcdoc="<img src=https://a.b/x>"></iframe>',
+        '<iframe src="data:text/html,x"></iframe>', '<base href="https://a.b/">', '<use xlink:href="//a.b/x#y"/>',
+    ],
+)  # fmt: skip
+def test_only_a_link_that_is_followed_names_another_place(
+    site: dict[str, ModuleType], tmp_path: Path, text: str
+) -> None:
+    """OPS-1: whatever a browser would load by itself is wrong, by what may be and not by a list of what loads."""
+    for name in ("x.png", "index.html"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "page.html").write_text(text)
+    wrong = site["links"].check(tmp_path).wrong
+    assert any(line.startswith("page.html: ") and line.endswith("which is another place's") for line in wrong), wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_wrong"),
+    [
+        ("a.css", "@import url(//a.b/x.css);", True), ("a.css", "p { background: url(https://a.b/x) }", True),
+        ("a.css", 'p { background: url("data:image/svg+xml,%3Csvg xmlns=\'http://www.w3.org/2000/svg\'%3E") }', False),
+        ("a.css", "p { background: url(none.png) }", True), ("a.js", 'import("https://a.b/x.js")', True),
+        ("a.js", "const to = `wss://a.b`", True), ("a.js", 'say("see https://a.b/x"); // https://a.b', False),
+        ("a.js", 'document.createElementNS("http://www.w3.org/2000/svg", "rect")', False),
+        ("a.svg", '<svg xmlns="http://www.w3.org/2000/svg"><image href="https://a.b/x"/></svg>', True),
+        ("a.svg", '<svg xmlns="http://www.w3.org/2000/svg"><a href="https://a.b/x">x</a></svg>', False),
+        ("a.html", '<img alt="//a.b" src="data:image/png;base64,x">', False),
+        ("a.html", '<a href="HTTPS://a.b" title="https://a.b">x</a>', False),
+    ],
+)  # fmt: skip
+def test_styles_scripts_and_pictures_are_looked_at(
+    site: dict[str, ModuleType], tmp_path: Path, name: str, text: str, is_wrong: bool
+) -> None:
+    """OPS-1: and what a page says or shows of another place is no fault."""
+    (tmp_path / name).write_text(text)
+    assert bool(site["links"].check(tmp_path).wrong) == is_wrong
+
+
+def test_only_what_git_tracks_is_staged(site: dict[str, ModuleType], tmp_path: Path, monkeypatch: Any) -> None:
+    """OPS-1: no draft of an editor, no file that a link leads to, no secret beside a file that is linked."""
+    pages, docs = site["pages"], tmp_path / "docs"
+    kept = {
+        "README.md": "# Top\n[1](docs/README.md) [2](deploy/kubernetes/)\n",
+        "docs/README.md": "# Docs\n", "docs/adr/README.md": "# All\n", "docs/use/a.md": "# A\n[x](b.txt) [y](s.txt)\n",
+        "docs/use/b.txt": "b", "docs/site/static/site.css": "p {}", "deploy/kubernetes/a.yaml": "a: 1",
+    }  # fmt: skip
+    left = {
+        "docs/.draft.md.swp": "draft", "docs/use/new.md": "# New", "docs/use/s.txt": "s",
+        "docs/site/static/more.css": "p {}", "deploy/kubernetes/my-secret.local.yaml": "key: k", "NOTES.md": "# N",
+    }  # fmt: skip
+    for name, text in (kept | left).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (docs / "use" / "link.txt").symlink_to("/etc/hostname")
+    run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    run(["git", "add", "docs/use/link.txt", *kept], cwd=tmp_path, check=True)
+    stand_in = {"ROOT": tmp_path, "DOCS": docs, "SITE": docs / "site", "written": dict, "decisions": list}
+    for name, value in stand_in.items():
+        monkeypatch.setattr(pages, name, value)
+    monkeypatch.setattr(pages, "sections", lambda: [pages.Section("Decisions", "adr", "", [])])
+    pages.tracked.cache_clear()
+    try:
+        found = {path.relative_to(tmp_path).as_posix() for path in pages.tracked()}
+        assert found == set(kept)
+        assert set(pages.static()) == {"site.css"}
+        assert set(pages.stage()) == {
+            "index.md", "contents.md", "adr/index.md", "use/a.md", "use/b.txt",
+            "files/deploy/kubernetes/index.md", "files/deploy/kubernetes/a.yaml.md",
+        }  # fmt: skip
+        assert "my-secret" not in pages.stage()["files/deploy/kubernetes/index.md"].decode()
+    finally:
+        pages.tracked.cache_clear()
 
 
 def test_a_second_version_keeps_the_first(site: dict[str, ModuleType], tmp_path: Path) -> None:
