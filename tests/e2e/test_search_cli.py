@@ -42,6 +42,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for text in texts:
                 await one.append(Message.of("user", text, at=1.0))
             await one.ports.journal.close()
+        walrus = await create_session(place / ".perdure", project="/x/w", session="walrus")
+        await walrus.append(Message.of("user", "the walrus closes each connection of the gateway", at=1.0))
+        for n in range(9):
+            given = {"file_path": f"/x/w/src/gateway/handler{n}.py", "content": "x = 1\n"}
+            call = {"type": "tool_use", "id": f"t{n}", "name": "Write", "input": given}
+            await walrus.append(Message.of("assistant", [call], at=2.0 + n))
+            result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": "File created"}
+            await walrus.append(Message.of("user", [result], at=2.5 + n))
+        await walrus.ports.journal.close()
 
     anyio.run(body)
     return place
@@ -107,6 +116,21 @@ def test_a_result_has_its_own_project_and_stays_within_the_terminal(place: Path)
     piped = command("search", "--all", "--places", "needle", cwd=place / "p", env=env)
     assert any(len(line) > 72 for line in piped.stdout.splitlines()), "a line stays one for programs"
     assert "\x1b" not in command("search", "--all", "--places", "red", cwd=place / "p", env=env).stdout
+
+
+def test_sessions_that_matter_stay_within_the_terminal(place: Path) -> None:
+    """CLI-6: the lines of what was said and of the files that were touched are wrapped as well."""
+    env = environment(place, COLUMNS="60", NO_COLOR="1")
+    words = "walrus gateway connection " + " ".join(f"handler{n}" for n in range(9))
+    done = command_at_terminal("search", "--all", words, cwd=place / "p", env=env)
+    lines = done.stdout.replace("\r", "").splitlines()
+    assert done.returncode == 0 and max(map(len, lines)) < 60, lines
+    (begin,) = (number for number, line in enumerate(lines) if line.startswith("   touched "))
+    further = [line for line in lines[begin + 1 :] if line.startswith("     ")]
+    files = " ".join([lines[begin].removeprefix("   touched "), *map(str.strip, further)])
+    assert further and "src/gateway/handler0.py" in files, lines
+    piped = command("search", "--all", words, cwd=place / "p", env=env).stdout.splitlines()
+    assert f"   touched {files}" in piped, "a line stays one for programs"
 
 
 def test_sessions_and_places_are_either_or(place: Path) -> None:

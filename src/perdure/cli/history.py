@@ -39,6 +39,7 @@ from perdure.cli.output import (
     plural,
     short_path,
     table,
+    width_of,
     wrapped,
 )
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
@@ -314,12 +315,12 @@ def _show_sessions(found: RankedHere, kept: KeptIn, *, has_since: bool, json: bo
             out_json({"rank": rank, **data, "title": title, "at": iso(one.at), "client": client})
             continue
         short = found.short[one.session]
-        out(f"{rank}. {short} {clean(cut(title, 80))}".rstrip())
+        _out_within(f"{rank}. ", f"{short} {clean(cut(title, 80))}".rstrip())
         where = (short_path(one.project), client or "", moment(one.at) if one.at is not None else "")
-        out(f"   {clean(', '.join(filter(None, where)))}")
+        _out_within("   ", clean(", ".join(filter(None, where))))
         for what, held in (("says", one.words), ("touched", one.files)):
             if held:
-                out(f"   {what} {clean(cut(', '.join(held), 160))}")
+                _out_within("   ", f"{what} {clean(cut(', '.join(held), 160))}", further=2)
         out(f"   perdure {opens} {short}")
     if not found.best.sessions and not json:
         _say_nothing(found, kept, has_since=has_since)
@@ -399,15 +400,31 @@ def _show_hit(rank: int, hit: Hit, short: Mapping[str, str], about: SessionInfo 
     out(f"{rank}. {short[hit.session]} {hit.id}")
     title = cut(about.title or about.last_prompt or "", 60) if about else ""
     named = (title, short_path(hit.project), about.client if about else "")
-    out(f"   {clean(', '.join(filter(None, named)))}")
-    out(f"   {clean(who)}{when}, line {hit.line}")
-    room = shutil.get_terminal_size().columns - 6 if is_terminal() else len(hit.snippet) + 1
+    _out_within("   ", clean(", ".join(filter(None, named))))
+    _out_within("   ", f"{clean(who)}{when}, line {hit.line}")
     for line in hit.snippet.split("\n"):
-        for part in wrapped(clean(line), room) if len(line) >= room else (clean(line),):
-            out(f"   | {part}")
+        _out_within("   | ", clean(line), mark="   | ")
     if hit.also:
         more = f" and {len(hit.also) - _ALSO} more" if len(hit.also) > _ALSO else ""
-        out(f"   the same text also: {', '.join(f'{short[s]} {i}' for s, i, _ in hit.also[:_ALSO])}{more}")
+        also = ", ".join(f"{short[s]} {i}" for s, i, _ in hit.also[:_ALSO])
+        _out_within("   ", f"the same text also: {also}{more}", further=2)
+
+
+def _out_within(begin: str, text: str, *, mark: str = "", further: int = 0) -> None:
+    """A line of a result, wrapped to a terminal; for programs it stays one.
+
+    Args:
+        begin: What it begins with.
+        text: What may be wrapped.
+        mark: What its further lines begin with; without one they are indented as far as the first.
+        further: How much further.
+    """
+    room = shutil.get_terminal_size().columns - 1 - len(begin) if is_terminal() else width_of(text)
+    if width_of(text) <= room:
+        out(begin + text)
+        return
+    for number, part in enumerate(wrapped(text, room - further)):
+        out((mark or " " * (len(begin) + further) if number else begin) + part)
 
 
 # --- back to how things were ------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class PendingAppend:
     """One call of `append`, until its records are durable."""
 
     records: tuple[Record, ...]
-    try_lock: bool = False
+    is_taken: bool = False
     receipt: Receipt | None = None
     error: JournalError | None = None
 
@@ -76,10 +76,10 @@ class GroupedAppends(ABC):
         self._queue.append(waiting)
         try:
             async with self._turn:
-                if not waiting.try_lock:
+                if not waiting.is_taken:
                     await self._flush()
         finally:
-            if not waiting.try_lock:  # cancelled before its turn
+            if not waiting.is_taken:  # cancelled before its turn
                 self._queue.remove(waiting)
         return waiting.outcome()
 
@@ -87,7 +87,7 @@ class GroupedAppends(ABC):
         """Write all that waits for its turn, whoever is cancelled meanwhile."""
         batch, self._queue = self._queue, []
         for waiting in batch:
-            waiting.try_lock = True
+            waiting.is_taken = True
         with anyio.CancelScope(shield=True):
             await self._write(batch)
 
