@@ -22,7 +22,7 @@ from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession
 from perdure.transcript.messages import Message
 from perdure.wiring import create_session
-from perdure.wiring.stores import store_at
+from perdure.wiring.stores import contents_of, store_at
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -317,6 +317,30 @@ def test_everything_of_a_tenant_comes_out(place: Place) -> None:
     assert {path.read_bytes() for path in folder.rglob("*") if path.is_file()} == set(files.values())
 
 
+def test_no_name_of_a_database_leads_out_of_an_export(database: Place) -> None:
+    """OPS-2, SEC-2: a memory that is called like a file elsewhere stands in its folder; one with no way is left out."""
+    elsewhere = database.folder / "elsewhere" / "a.md"
+    elsewhere.parent.mkdir()
+    names = {
+        str(elsewhere): b"absolute",
+        "../../../../b.md": b"up",
+        "c//d.md": b"odd",
+        "long/" + "n" * 300 + ".md": b"",
+    }
+
+    async def keep(store: Any) -> None:
+        contents = contents_of(store.home(database.tenant))
+        await contents.keep_memories("/memory", {n: (d, 1_750_000_000.0) for n, d in names.items()}, instead_of={})
+
+    anyio.run(database.work, keep)
+    done = database.run("export", "--all", "-o", "out")
+    assert done.returncode == 1 and "File name too long" in done.stderr and "2 files of memories, 1 left" in done.stdout
+    assert not elsewhere.exists() and not [*database.folder.parent.rglob("b.md")]
+    below = database.folder / "out" / "tenants" / database.tenant / "memory"
+    found = {path.relative_to(below).as_posix(): path.read_bytes() for path in below.rglob("*.md")}
+    assert found == {str(elsewhere).lstrip("/"): b"absolute", "c/d.md": b"odd"}
+
+
 def test_what_calls_cost_is_added_up(database: Place) -> None:
     """OBS-2, SM-9: of one session, and of all of a tenant; what a fork has from its parent counts once."""
     database.begin("session-dear", *messages())
@@ -367,7 +391,7 @@ def test_notes_that_somebody_else_changed_meanwhile_are_not_overwritten(database
     database.run("notes", "edit", "notes", EDITOR="true")
     other = database.folder / "other.py"
     other.write_text(
-        "import anyio, sys\nfrom perdure.wiring.stores import store_at\n"
+        "import anyio, sys\nfrom perdure.wiring.stores import contents_of, store_at\n"
         f"async def main():\n    store = store_at({database.url!r})\n"
         f"    notes = (await store.home({database.tenant!r}).open('session-notes', read_only=True)).notes\n"
         "    await notes.write(b'# Somebody else\\n', instead_of=await notes.read())\n    await store.close()\n"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tests.commands import command
 from tests.e2e.test_setup import CLAUDE, FILES, Well, environ
 
+from perdure.adapters.extras import release
 from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.projects import folder_of_name
 from perdure.context.view import ContextView
@@ -216,6 +217,44 @@ def test_a_second_run_takes_what_went_on(person: Path) -> None:
     assert b"And the second one?" in files(project)["lexer.jsonl"]
 
 
+def test_force_looks_at_files_that_have_their_time(person: Path) -> None:
+    """OPS-2, SEC-5: what was changed behind a file's time, or written by a version that knew fewer secrets."""
+    home, out = person / ".perdure", person / "export"
+    kept(home, person / "app", "parser")
+    run(person, "memory", "add", "The staging database is read-only.", "--file", "staging.md")
+    run(person, "export", "--all", "-o", out)
+    before = files(out)
+    project = out / "projects" / folder_of_name(str(person / "app"))
+    for path in (project / "parser.md", project / "parser.jsonl", next(out.rglob("staging.md"))):
+        about = path.stat()
+        path.write_bytes(path.read_bytes() + b"more\n")
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert "1 exported before;" in run(person, "export", "--all", "-o", out), "without it, a file's time is believed"
+    assert "1 exported;" in run(person, "export", "--all", "-o", out, "--force")
+    assert files(out) == before
+
+
+def test_what_another_version_may_have_written_is_said(person: Path) -> None:
+    """OPS-2, SEC-5: until --force has written all of it anew; a copy of one form says nothing of the other."""
+    home, out = person / ".perdure", person / "export"
+    kept(home, person / "app", "parser")
+    run(person, "export", "--all", "-o", out)
+    mark = out / ".perdure-export"
+    assert json.loads(mark.read_text()) == dict.fromkeys(("claude-code", "markdown"), release())
+    told = "may have been written by Perdure 0.0.9; --force writes it as this version does"
+    assert "may have been written" not in run(person, "export", "--all", "-o", out)
+    mark.write_text(json.dumps({"claude-code": "0.0.9", "markdown": "0.0.9"}))
+    assert told in run(person, "export", "--all", "-o", out)
+    assert told not in run(person, "export", "--all", "-o", out, "--force", "--format", "markdown")
+    assert told not in run(person, "export", "--all", "-o", out, "--format", "markdown")
+    assert told in run(person, "export", "--all", "-o", out)
+    for unreadable in ("", "[]", '{"markdown": 1}'):
+        mark.write_text(unreadable)
+        assert "written by another version of Perdure" in run(person, "export", "--all", "-o", out)
+    run(person, "export", "--all", "-o", out, "--force")
+    assert "may have been written" not in run(person, "export", "--all", "-o", out)
+
+
 def test_what_fails_stops_nothing(person: Path) -> None:
     """OPS-2, CLI-5: what can't be read is named each time, the rest of it is written, and so are the others."""
     home, out = person / ".perdure", person / "export"
@@ -246,9 +285,10 @@ def test_tenants_and_one_format(person: Path) -> None:
     kept(home / "gateway" / "tenants" / "alice", person / "app", "lexer")
     run(person, "export", "--all", "-o", out, "--format", "markdown")
     below = f"projects/{folder_of_name(str(person / 'app'))}"
-    assert set(files(out)) == {f"{below}/parser.md", f"tenants/alice/{below}/lexer.md"}
+    mark = ".perdure-export"
+    assert set(files(out)) == {mark, f"{below}/parser.md", f"tenants/alice/{mark}", f"tenants/alice/{below}/lexer.md"}
     run(person, "export", "--all", "--tenant", "alice", "-o", person / "hers", "--format", "claude-code")
-    assert set(files(person / "hers")) == {f"tenants/alice/{below}/lexer.jsonl"}
+    assert set(files(person / "hers")) == {f"tenants/alice/{mark}", f"tenants/alice/{below}/lexer.jsonl"}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json as js
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -49,6 +50,9 @@ _PAGE = 1_000  # sessions that are listed in one go
 _OUTCOMES = ("exported", "exported before", "damaged", "left", "failed")
 _OTHERS = ("memories", "memories left", "memories failed", "homes failed")
 _WRONG = ("damaged", "left", "failed", "memories left", "memories failed", "homes failed", "stopped")
+_TENANTS: Final = "tenants"
+_WRITTEN_BY_BYTES: Final = 10_000
+_WRITTEN_BY: Final = ".perdure-export"  # in an export: of each form, which version may have written the oldest files
 _DRAFTS_OF_BEFORE: Final = re.compile(r"\.(?:.+\.(?:jsonl|md)|.{100})\.[0-9a-f]{12}", re.DOTALL)
 
 
@@ -245,13 +249,39 @@ class FolderExport:
 
     A file has the time at which its session was written last, so a later run needs to read only what went on since.
     Files are written whole. One that says something else, as the session went on or somebody edited it, is left alone
-    unless `force` says otherwise. What can't be written is told and stops nothing, but for a full disk.
+    unless `force` says otherwise; then no file is believed by its time, and each is compared with what it should say.
+    What can't be written is told and stops nothing, but for a full disk.
     """
 
     root: RootedFolder
     config: Config
     forms: tuple[str, ...]
     force: bool
+
+    def versions(self, tenant: str) -> dict[str, str]:
+        """Which version may have written the oldest files of a home, for each form; none where nobody knows.
+
+        A file that is believed by its time keeps the secrets that an older version didn't know.
+        """
+        from perdure.adapters.extras import release
+
+        known = dict[str, str]()
+        try:
+            said = js.loads(self.root.read(f"{_below(tenant)}{_WRITTEN_BY}", limit_bytes=_WRITTEN_BY_BYTES))
+            known = {form: said[form] for form in FORMATS if isinstance(said[form], str)}
+        except (FileRefused, ValueError, TypeError, KeyError):
+            below = Path(self._path(_below(tenant)))
+            if below.is_dir() and any(one.name != _TENANTS and one.name[0] != "." for one in below.iterdir()):
+                return {}
+        return dict.fromkeys(FORMATS, release()) | known
+
+    def keep_versions(self, tenant: str, known: Mapping[str, str]) -> None:
+        """Say beside the files of a home which version may have written the oldest ones."""
+        below = Path(self._path(_below(tenant)))
+        if known and below.is_dir() and any(below.iterdir()):
+            data = js.dumps(known, sort_keys=True).encode() + b"\n"
+            with suppress(FileRefused):  # then nobody knows
+                self.root.write(f"{_below(tenant)}{_WRITTEN_BY}", data, is_new=False)
 
     def session(self, info: SessionInfo, kept: KeptIn) -> ExportedSession:
         """Write a session, and those of its sub-agents; what fails is told and stops nothing."""
@@ -328,7 +358,7 @@ class FolderExport:
         one: ReadSession | None = None
         for form in self.forms:
             name = target + FORMATS[form]
-            if self._is_stamped(name, modified):
+            if not self.force and self._is_stamped(name, modified):
                 yield _Form(name, None)
                 continue
             unchanged = _unchanged(reference, kept) if form == "claude-code" else None
@@ -392,7 +422,7 @@ def _below(tenant: str) -> str:
     if not tenant:
         return ""
     is_plain = re.fullmatch(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99}", tenant)  # of a database it may be any text
-    return f"tenants/{tenant if is_plain else folder_of_name(tenant)}/"
+    return f"{_TENANTS}/{tenant if is_plain else folder_of_name(tenant)}/"
 
 
 def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ...], *, force: bool, json: bool) -> int:
@@ -409,9 +439,11 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
         if is_held:
             root.discard_drafts(also=_DRAFTS_OF_BEFORE)
         run, outcomes, progress = FolderExport(root, config, forms, force), Counter[str](), Progress()
+        others = set[str]()
         try:
             for tenant in tenants:
-                _export_home(run, KeptIn(kept.store or str(config.home), tenant or None), outcomes, progress, json=json)
+                place = KeptIn(kept.store or str(config.home), tenant or None)
+                others |= _export_home(run, place, outcomes, progress, json=json)
         except _NoRoomError as e:
             outcomes["stopped"] += 1
             progress.clear()
@@ -422,21 +454,41 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
         finally:
             progress.clear()
             _show_sums(folder.absolute(), outcomes, is_json=json)
+    if others:
+        whose = f"Perdure {', '.join(sorted(others))}" if all(others) else "another version of Perdure"
+        note(
+            f"{folder}: some of it may have been written by {whose}; --force writes it as this version does, "
+            "without the secrets that this one knows"
+        )
     return EXIT_FAILED if any(outcomes[one] for one in _WRONG) else EXIT_OK
 
 
-def _export_home(run: FolderExport, place: KeptIn, outcomes: Counter[str], progress: Progress, *, json: bool) -> None:
-    """Write what is kept of one tenant, or of the person."""
-    with _told_and_counted(place, outcomes, "homes failed"):
-        listed = in_loop(_listed, place)
-        for number, info in enumerate(listed):
-            progress(number, len(listed), info.title or info.id)
-            done = run.session(info, place)
-            outcomes[done.outcome] += 1
-            progress.clear()
-            _show_session(done, is_json=json)
-    with _told_and_counted(place, outcomes, "homes failed"):
-        in_loop(_memories, place, run, outcomes)
+def _export_home(
+    run: FolderExport, place: KeptIn, outcomes: Counter[str], progress: Progress, *, json: bool
+) -> set[str]:
+    """Write what is kept of one tenant, or of the person; gives which other versions may have written what was left."""
+    from perdure.adapters.extras import release
+
+    tenant, before = place.tenant or "", outcomes.copy()
+    versions = run.versions(tenant)
+    try:
+        with _told_and_counted(place, outcomes, "homes failed"):
+            listed = in_loop(_listed, place)
+            for number, info in enumerate(listed):
+                progress(number, len(listed), info.title or info.id)
+                done = run.session(info, place)
+                outcomes[done.outcome] += 1
+                progress.clear()
+                _show_session(done, is_json=json)
+        with _told_and_counted(place, outcomes, "homes failed"):
+            in_loop(_memories, place, run, outcomes)
+        if run.force and not any(outcomes[one] > before[one] for one in _WRONG):
+            versions |= dict.fromkeys(run.forms, release())
+    finally:
+        run.keep_versions(tenant, versions)
+    if run.force or outcomes["exported before"] == before["exported before"]:
+        return set()
+    return {versions.get(form, "") for form in run.forms} - {release()}
 
 
 @contextmanager
@@ -554,4 +606,4 @@ async def _found_memories(home: Home) -> AsyncIterator[MemoryFileFound]:
         folder = folder_of_place(place)
         for name, (data, modified) in sorted((await contents.memory_files(place)).items()):
             if name.endswith(".md") and not any(part.startswith(".") for part in name.split("/")):
-                yield MemoryFileFound(folder, name, data, modified)
+                yield MemoryFileFound(folder, "/".join(filter(None, name.split("/"))), data, modified)
