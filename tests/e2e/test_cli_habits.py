@@ -13,7 +13,6 @@ import pytest
 import typer
 from tests.e2e.conftest import Ran
 
-from perdure.adapters.extras import install
 from perdure.adapters.journal import short_ids
 from perdure.agent.permissions import PermissionDecision, PermissionRule
 from perdure.agent.progress import PermissionRefused
@@ -220,28 +219,6 @@ def test_an_empty_home_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HOME", "")
     ran = run("sessions")
     assert ran.code == 2 and ran.err.count("\n") == 1 and "HOME is empty" in ran.err
-
-
-def test_a_hint_names_the_distribution_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CLI-5: never another project's; a program run from its sources is installed from them."""
-    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: {"perdure": ["its-own-name"]})
-    assert install("chat") == "pip install 'its-own-name[chat]'"
-    monkeypatch.setattr("importlib.metadata.packages_distributions", dict)
-    assert "perdure" not in install("chat") and ".[chat]" in install("chat")
-
-
-def test_a_hint_is_for_what_installed_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """OPS-1: `pip install` would reach another environment than that of pipx, uv or uvx."""
-    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: {"perdure": ["perdure"]})
-    hints = {"pipx": "pipx install --force 'perdure[mcp]'", "tool": "uv tool install 'perdure[mcp]'"}
-    hints |= {"archive-v0/x": "uvx --from 'perdure[mcp]' perdure", "venv": "pip install 'perdure[mcp]'"}
-    for name, hint in hints.items():
-        (tmp_path / name).mkdir(parents=True)
-        monkeypatch.setattr("sys.prefix", str(tmp_path / name))
-        for kind, mark in (("pipx", "pipx_metadata.json"), ("tool", "uv-receipt.toml")):
-            if name == kind:
-                (tmp_path / name / mark).write_text("")
-        assert install("mcp") == hint
 
 
 def test_instructions_say_who_reads_them(run: Run, place: Path) -> None:
