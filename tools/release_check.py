@@ -1,6 +1,8 @@
 """Builds a release and tries it as those who install it do (OPS-1).
 
-    python -m tools.release_check [--build-only] [--release] [--python 3.12 ...]     (make release-check, make dist)
+    python -m tools.release_check [--build-only | --python 3.12 ... | --release [--without 3.14 ...]]
+
+(make release-check, make dist)
 
 1. Wheel and sdist of the last commit are built twice, in different folders, at different times, with other umasks, time
    zones and hash seeds, and a third time from the sdist: all the same bytes (SOURCE_DATE_EPOCH is the commit's time).
@@ -13,7 +15,9 @@
 5. Beside them in dist/: an SBOM of what `[all]` brought (CycloneDX), and SHA256SUMS.
 
 The tools are those of the extra `release`, in an environment of their own under build/. --release also asks whether the
-commit is one to be published: nothing uncommitted, its tag, its part of CHANGELOG.md. Exit code 1 if anything failed.
+commit is one to be published: nothing uncommitted, its tag with a signature that can be verified, its part of
+CHANGELOG.md; and it wants an interpreter of each declared version that `--without` doesn't name. What wasn't tried
+stands in the last line. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -197,9 +201,22 @@ def check_release(version: str) -> str:
     tags = git(ROOT, "tag", "--points-at", "HEAD").split()
     if f"v{version}" not in tags:
         raise CheckFailed(f"the last commit doesn't have the tag v{version}: git tag -s v{version}")
+    try:
+        git(ROOT, "verify-tag", f"v{version}")
+    except subprocess.CalledProcessError as e:
+        told = " ".join(e.stderr.split()) or "git says no more"
+        raise CheckFailed(f"the tag v{version} has no signature that can be verified here: {told}") from e
     if f"## [{version}] - " not in (ROOT / "CHANGELOG.md").read_text():
         raise CheckFailed(f"CHANGELOG.md has no part `## [{version}] - DATE`")
     return f"v{version}"
+
+
+def check_interpreters(wanted: list[str], found: list[Interpreter]) -> str:
+    """Whether each of these versions can be tried."""
+    if missing := [minor for minor in wanted if minor not in {one.minor for one in found}]:
+        versions = " ".join(missing)
+        raise CheckFailed(f"there is no {versions} here: install that, or leave it out by --without {versions}")
+    return ", ".join(one.name for one in found)
 
 
 # --- installing and trying --------------------------------------------------------------------------------------------
@@ -392,8 +409,14 @@ def main() -> int:
         "--build-only", action="store_true", help="wheel, sdist and SHA256SUMS into dist/, without trying them"
     )
     parser.add_argument("--release", action="store_true", help="the commit has to be one to be published, too")
-    parser.add_argument("--python", nargs="+", metavar="3.N", help="only these versions")
+    every = declared(ROOT / "pyproject.toml")
+    parser.add_argument("--python", nargs="+", metavar="3.N", choices=every, help="only these versions")
+    parser.add_argument(
+        "--without", nargs="+", metavar="3.N", choices=every, default=[], help="not these versions, which is said"
+    )
     options = parser.parse_args()
+    if options.release and (options.build_only or options.python):
+        parser.error("--release tries each version: --build-only and --python don't go with it, --without does")
     try:
         git(ROOT, "rev-parse", "HEAD")
     except (OSError, subprocess.CalledProcessError):
@@ -412,6 +435,11 @@ def checked(check: Check, options: argparse.Namespace) -> int:
     """All of it, one after the other."""
     if changed := git(ROOT, "status", "--porcelain").splitlines():
         print(f"note   the last commit is built; {len(changed)} files that aren't committed are left out")
+    every = declared(ROOT / "pyproject.toml")
+    wanted = [minor for minor in options.python or every if minor not in options.without]
+    found = [] if options.build_only else find(wanted, os.environ)
+    if options.release and not check.step("interpreters", lambda: check_interpreters(wanted, found)):
+        return ended(check)
     builds: list[Built] = []
     if not check.step("the tools", install_tools):
         return ended(check)
@@ -426,9 +454,6 @@ def checked(check: Check, options: argparse.Namespace) -> int:
     if options.build_only:
         check.step("sums", write_sums)
         return ended(check)
-    every = declared(ROOT / "pyproject.toml")
-    wanted = options.python or every
-    found = find(wanted, os.environ)
     tried = [try_one(check, one, built, version) for one in found]
     for minor, system in itertools.product(wanted, SYSTEMS):
         check.step(f"{minor} has wheels on {system}", partial(check_wheels, minor, system))
@@ -442,16 +467,19 @@ def checked(check: Check, options: argparse.Namespace) -> int:
     print(f"\n{'interpreter':<14}{'bare':<8}{'[all]':<8}{'types':<8}seconds")
     for one in tried:
         print(f"{one.interpreter.name:<14}{one.bare:<8}{one.everything:<8}{one.types:<8}{one.seconds:.0f}")
-    for minor in sorted(set(wanted) - {one.minor for one in found}):
+    missing = [minor for minor in wanted if minor not in {one.minor for one in found}]
+    for minor in missing:
         print(f"{minor:<14}not here: no interpreter; only whether its wheels are there was asked")
-    return ended(check)
+    return ended(check, [minor for minor in every if minor in missing or minor in options.without])
 
 
-def ended(check: Check) -> int:
+def ended(check: Check, without: list[str] | None = None) -> int:
+    """The last line, and the exit code."""
     if check.problems:
         print(f"\nnot a release: {', '.join(check.problems)}")
         return 1
-    print(f"\nall is well; {DIST.relative_to(ROOT)}/ holds {', '.join(sorted(path.name for path in DIST.iterdir()))}")
+    said = f", without {', '.join(without)}" if without else ""
+    print(f"\nall is well{said}; {DIST.name}/ holds {', '.join(sorted(path.name for path in DIST.iterdir()))}")
     return 0
 
 

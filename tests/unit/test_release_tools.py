@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from tools import release_check
 from tools.builds import differing, sdist_problems, texts_of_this_machine, wheel_problems
-from tools.interpreters import declared, find
+from tools.interpreters import Interpreter, declared, find
+from tools.release_check import Check, CheckFailed, check_interpreters, check_release, ended
 
 pytestmark = pytest.mark.unit
 
@@ -108,3 +113,76 @@ def test_interpreters_are_found_where_people_have_them(tmp_path: Path) -> None:
     fake(uv / "cpython-3.14/bin", "python3.14", """echo '["cpython", 3, 14, 0, "final"]'""")
     environ = {"PATH": str(on_path), "PYENV_ROOT": str(tmp_path / "pyenv"), "HOME": str(tmp_path)}
     assert [one.name for one in find(wanted, environ)] == ["3.11.7", "3.12.4"]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a changelog of 1.0, whose owner signs with a key of SSH, and trusts it."""
+    if not shutil.which("ssh-keygen"):
+        pytest.skip("no ssh-keygen")
+    folder, key = tmp_path / "repository", tmp_path / "key"
+    folder.mkdir()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tmp_path / "signers").write_text(f"ann@example.org {key.with_suffix('.pub').read_text()}")
+    for name in [one for one in os.environ if one.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    settings = {"user.name": "Ann", "user.email": "ann@example.org", "gpg.format": "ssh", "user.signingKey": str(key)}
+    settings |= {"gpg.ssh.allowedSignersFile": str(tmp_path / "signers"), "tag.gpgSign": "false"}
+    git(folder, "init", "-q")
+    for name, value in {**settings, "commit.gpgSign": "false"}.items():
+        git(folder, "config", name, value)
+    (folder / "CHANGELOG.md").write_text("## [1.0] - 2030-01-01\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "The first one")
+    monkeypatch.setattr(release_check, "ROOT", folder)
+    return folder
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("how", [(), ("-a", "-m", "1.0")])
+def test_a_release_has_a_tag_that_is_signed(repository: Path, how: tuple[str, ...]) -> None:
+    """OPS-1: a plain tag and one without a signature don't make a release; nor does a signature of somebody unknown."""
+    with pytest.raises(CheckFailed, match=r"doesn't have the tag v1\.0"):
+        check_release("1.0")
+    git(repository, "tag", *how, "v1.0")
+    with pytest.raises(CheckFailed, match=r"v1\.0 has no signature that can be verified here"):
+        check_release("1.0")
+    git(repository, "tag", "-f", "-s", "-m", "1.0", "v1.0")
+    assert check_release("1.0") == "v1.0"
+    (repository.parent / "signers").write_text("")
+    with pytest.raises(CheckFailed, match=r"v1\.0 has no signature that can be verified here"):
+        check_release("1.0")
+
+
+def test_a_release_is_tried_with_every_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OPS-1: a version that is missing is a failure; one that is left out by name stands in the last line."""
+    found = [Interpreter((3, 11, 7), "a"), Interpreter((3, 13, 0), "b")]
+    assert check_interpreters(["3.11", "3.13"], found) == "3.11.7, 3.13.0"
+    with pytest.raises(CheckFailed, match=r"no 3\.12 3\.14 here.*--without 3\.12 3\.14"):
+        check_interpreters(["3.11", "3.12", "3.13", "3.14"], found)
+    (tmp_path / "a.whl").touch()
+    monkeypatch.setattr(release_check, "DIST", tmp_path)
+    assert ended(Check(tmp_path), ["3.14"]) == 0
+    assert capsys.readouterr().out.strip().startswith("all is well, without 3.14; ")
+    for words in (("--python", "3.11"), ("--build-only",)):
+        monkeypatch.setattr(sys, "argv", ["release_check", "--release", *words])
+        with pytest.raises(SystemExit, match="2"):
+            release_check.main()
+        assert "--without does" in capsys.readouterr().err
+
+
+def test_a_release_ends_where_an_interpreter_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OPS-1: before anything is built; without --release it goes on."""
+    monkeypatch.setattr(release_check, "find", lambda wanted, environ: [])
+    monkeypatch.setattr(release_check, "install_tools", lambda: pytest.fail("it went on"))
+    monkeypatch.setattr(sys, "argv", ["release_check", "--release", "--without", "3.11"])
+    assert release_check.main() == 1
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILED")]
+    assert "there is no 3.12 3.13 3.14 here" in said
