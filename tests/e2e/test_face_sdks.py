@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from perdure import Session, connect
+from perdure import PreparedRequest, Session, connect
 from perdure.errors import RecordRefused
 from perdure.testing import (
     FakeServer,
@@ -102,22 +102,33 @@ def test_openais_client_with_items(tmp_path: Path) -> None:
     anyio.run(body)
 
 
-def test_anthropics_client(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_anthropics_client(tmp_path: Path, is_streamed: bool) -> None:
+    """LIB-5: as docs/use/library.md has it: streamed, or with a timeout, without which the SDK refuses to wait."""
     anthropic = pytest.importorskip("anthropic")
     tool = {"name": "weather", "description": "The weather.", "input_schema": SCHEMA}
 
     async def body() -> None:
         async with FakeServer(FakeUpstream(script=list(SCRIPT))) as server:
             client = anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=0)
-            async with Session.create(tmp_path, home=tmp_path / "home", settings=SHORT) as session:
+
+            async def asked(request: PreparedRequest) -> Any:
+                words = {**request.data, "extra_headers": request.headers}
+                if is_streamed:
+                    async with client.messages.stream(**words) as answer:
+                        return await answer.get_final_message()
+                with pytest.raises(ValueError, match="Streaming is required"):
+                    await client.messages.create(**words)
+                return await client.messages.create(**words, timeout=600)
+
+            async with Session.create(tmp_path, home=tmp_path / "home") as session:
                 await session.set_prefix(model="claude-sonnet-5-5", system="Be brief.", tools=[tool])
                 await session.append("Weather?")
                 said: list[str] = []
                 while not said:
                     request = await session.prepare()
                     assert not check_anthropic(request.body)
-                    answer = await client.messages.create(**request.data, extra_headers=request.headers, timeout=30)
-                    await session.append(answer)
+                    await session.append(answer := await asked(request))
                     results = [
                         {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
                         for block in answer.content
@@ -127,7 +138,10 @@ def test_anthropics_client(tmp_path: Path) -> None:
                         await session.append({"role": "user", "content": results})
                     said = [block.text for block in answer.content if block.type == "text"]
                 assert said == ["It rains."] and len(session.messages()) == 4
+                usages = [item.message.usage for item in session.view.items if item.message.role == "assistant"]
+                assert len(usages) == 2 and all(usages), "what a call took is kept"
             await client.close()
+            assert not server.upstream.statistics.violations
 
     anyio.run(body)
 

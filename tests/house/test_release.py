@@ -76,6 +76,17 @@ def test_pins_are_pins() -> None:
     assert sorted(PINS, key=str.lower) == PINS and len(pinned()) == len(PINS)
 
 
+def test_no_page_installs_by_a_name_that_no_index_has() -> None:
+    """OPS-1: nothing was published: a page names a checkout or a file, as an index would give what somebody else made."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
+    pages = [one for one in pages if one.is_file() and not {"adr", "spec"} & set(one.relative_to(ROOT).parts)]
+    tools, verbs = r"\b(?:pip|pipx|uv|uvx)\b", r"\b(?:install|--from|add|inject)\b"
+    named = re.compile(rf"""{tools}[^`\n]*{verbs}[^`\n]*?[ '"]perdure\b(?![-/])""")
+    found = {one.relative_to(ROOT).as_posix(): named.findall(one.read_text()) for one in pages}
+    assert named.search("pip install -q 'perdure[all]'") and not named.search("uvx --from dist/*.whl perdure --version")
+    assert {name: lines for name, lines in found.items() if lines and name != "CHANGELOG.md"} == {}
+
+
 def test_the_version_stands_in_one_place() -> None:
     """OPS-1: in the package; the build reads it there."""
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]

