@@ -60,6 +60,18 @@ def test_the_declared_versions_of_python_agree() -> None:
     assert sorted(asked.split()) == versions
 
 
+def test_the_declared_systems_agree() -> None:
+    """OPS-1: the classifiers name the systems on which the page of platforms says that something works."""
+    said = {one.rpartition(" :: ")[2] for one in PROJECT["classifiers"] if one.startswith("Operating System ::")}
+    page = (ROOT / "docs" / "reference" / "platforms.md").read_text()
+    (rows,) = re.findall(r"^\| \| (?=Linux).*(?:\n\|.*)+", page, re.M)
+    systems, _, *cells = [[cell.strip() for cell in row.strip("|").split("|")[1:]] for row in rows.splitlines()]
+    works = {
+        name for name, *column in zip(systems, *cells, strict=True) if any(one.startswith("yes") for one in column)
+    }
+    assert {name.casefold() for name in works} == {name.casefold() for name in said} and len(cells) > 4
+
+
 def test_all_that_is_needed_has_a_pin() -> None:
     """OPS-1: each dependency of pyproject.toml, and what it needs in turn here, stands in constraints.txt."""
     extras = PROJECT["optional-dependencies"]
@@ -77,7 +89,7 @@ def test_pins_are_pins() -> None:
 
 
 def test_no_page_installs_by_a_name_that_no_index_has() -> None:
-    """OPS-1: nothing was published: a page names a checkout or a file, as an index would give what somebody else made."""
+    """OPS-1: nothing was published: pages name a checkout or a file; an index would give what somebody else made."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
     pages = [one for one in pages if one.is_file() and not {"adr", "spec"} & set(one.relative_to(ROOT).parts)]
     tools, verbs = r"\b(?:pip|pipx|uv|uvx)\b", r"\b(?:install|--from|add|inject)\b"
