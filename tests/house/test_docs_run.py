@@ -202,7 +202,7 @@ def test_each_example_of_the_library_is_a_program(body: str, tmp_path: Path, mon
 def test_a_loop_of_ones_own_takes_thirty_lines() -> None:
     """LIB-5: with tools and resume, with and without an event loop, behind a crash, and with one's own client."""
     programs = [body for body in SHOWN if "Session." in body and "SharedStore" not in body]
-    assert len(programs) == 4
+    assert len(programs) == 5
     for what in ("prepare(", "open_calls(", "perdure.sync", "openai"):
         assert any(what in body for body in programs), what
     for body in programs:
