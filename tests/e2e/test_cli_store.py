@@ -334,7 +334,7 @@ def test_no_name_of_a_database_leads_out_of_an_export(database: Place) -> None:
 
     anyio.run(database.work, keep)
     done = database.run("export", "--all", "-o", "out")
-    assert done.returncode == 1 and "File name too long" in done.stderr and "2 files of memories, 1 left" in done.stdout
+    assert done.returncode == 1 and "file name too long" in done.stderr and "2 files of memories, 1 fail" in done.stdout
     assert not elsewhere.exists() and not [*database.folder.parent.rglob("b.md")]
     below = database.folder / "out" / "tenants" / database.tenant / "memory"
     found = {path.relative_to(below).as_posix(): path.read_bytes() for path in below.rglob("*.md")}

@@ -221,11 +221,10 @@ def test_force_looks_at_files_that_have_their_time(person: Path) -> None:
     """OPS-2, SEC-5: what was changed behind a file's time, or written by a version that knew fewer secrets."""
     home, out = person / ".perdure", person / "export"
     kept(home, person / "app", "parser")
-    run(person, "memory", "add", "The staging database is read-only.", "--file", "staging.md")
     run(person, "export", "--all", "-o", out)
     before = files(out)
     project = out / "projects" / folder_of_name(str(person / "app"))
-    for path in (project / "parser.md", project / "parser.jsonl", next(out.rglob("staging.md"))):
+    for path in (project / "parser.md", project / "parser.jsonl"):
         about = path.stat()
         path.write_bytes(path.read_bytes() + b"more\n")
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -50,7 +50,6 @@ _PAGE = 1_000  # sessions that are listed in one go
 _OUTCOMES = ("exported", "exported before", "damaged", "left", "failed")
 _OTHERS = ("memories", "memories left", "memories failed", "homes failed")
 _WRONG = ("damaged", "left", "failed", "memories left", "memories failed", "homes failed", "stopped")
-_TENANTS: Final = "tenants"
 _WRITTEN_BY_BYTES: Final = 10_000
 _WRITTEN_BY: Final = ".perdure-export"  # in an export: of each form, which version may have written the oldest files
 _DRAFTS_OF_BEFORE: Final = re.compile(r"\.(?:.+\.(?:jsonl|md)|.{100})\.[0-9a-f]{12}", re.DOTALL)
@@ -264,21 +263,20 @@ class FolderExport:
         A file that is believed by its time keeps the secrets that an older version didn't know.
         """
         from perdure.adapters.extras import release
+        from perdure.adapters.journal.projects import PROJECTS
 
         known = dict[str, str]()
         try:
             said = js.loads(self.root.read(f"{_below(tenant)}{_WRITTEN_BY}", limit_bytes=_WRITTEN_BY_BYTES))
             known = {form: said[form] for form in FORMATS if isinstance(said[form], str)}
         except (FileRefused, ValueError, TypeError, KeyError):
-            below = Path(self._path(_below(tenant)))
-            if below.is_dir() and any(one.name != _TENANTS and one.name[0] != "." for one in below.iterdir()):
+            if any(Path(self._path(f"{_below(tenant)}{PROJECTS}")).glob("*/*.*")):  # files of sessions
                 return {}
         return dict.fromkeys(FORMATS, release()) | known
 
     def keep_versions(self, tenant: str, known: Mapping[str, str]) -> None:
         """Say beside the files of a home which version may have written the oldest ones."""
-        below = Path(self._path(_below(tenant)))
-        if known and below.is_dir() and any(below.iterdir()):
+        if known:
             data = js.dumps(known, sort_keys=True).encode() + b"\n"
             with suppress(FileRefused):  # then nobody knows
                 self.root.write(f"{_below(tenant)}{_WRITTEN_BY}", data, is_new=False)
@@ -422,7 +420,7 @@ def _below(tenant: str) -> str:
     if not tenant:
         return ""
     is_plain = re.fullmatch(r"[A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99}", tenant)  # of a database it may be any text
-    return f"{_TENANTS}/{tenant if is_plain else folder_of_name(tenant)}/"
+    return f"tenants/{tenant if is_plain else folder_of_name(tenant)}/"
 
 
 def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ...], *, force: bool, json: bool) -> int:
@@ -485,7 +483,8 @@ def _export_home(
         if run.force and not any(outcomes[one] > before[one] for one in _WRONG):
             versions |= dict.fromkeys(run.forms, release())
     finally:
-        run.keep_versions(tenant, versions)
+        if any(outcomes[one] > before[one] for one in _OUTCOMES):
+            run.keep_versions(tenant, versions)
     if run.force or outcomes["exported before"] == before["exported before"]:
         return set()
     return {versions.get(form, "") for form in run.forms} - {release()}
