@@ -27,7 +27,7 @@ from bench._shop import FOLDER, JOBS, client_log
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
-COLUMNS, ROWS = 90, 21
+COLUMNS, ROWS = 90, 24
 HEADING: Final = "five made-up sessions of Claude Code; waits are cut to half a second"
 LABEL: Final = (
     "A terminal: perdure import takes in five recorded sessions, perdure search finds the session in which a cause was "

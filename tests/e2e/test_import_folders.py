@@ -126,6 +126,9 @@ def test_without_a_folder_everything_that_clients_keep_is_imported(run: Any, use
     assert (hit["session"], hit["client"], hit["title"]) == ("c0de", "Codex", "Mend the parser (user)")
     shown = run("search", "--all", "--places", "module", "2-1").out
     assert "Please look at module 2-0, /src/site, Claude Code" in shown
+    shown = run("search", "--all", "look at module 2-0").out
+    assert f"cd /src/site && claude --resume {uuid(2, 0)}\n   perdure resume {uuid(2, 0)[:8]}" in shown
+    assert "codex resume" not in run("search", "--all", "mend the parser").out, "it has no id of Codex's"
     only = run("search", "module", "--project", "/src/site", "--json").json
     assert only and {one["session"] for one in only} == {uuid(2, 0)}
     assert "contents of m1" in run("recall", uuid(1, 0)[:8], "toolu_1_1").out

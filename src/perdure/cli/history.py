@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
 app = family()
 _UNBOUNDED = 1 << 62  # a person's pipe takes everything; what models get is bounded
+_CLIENTS_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _ALSO = 3
 NEEDS_RESUME = "Error: --rewind-files requires --resume"
 STANDS_ALONE = "Error: --rewind-files is a standalone operation and cannot be used with a prompt"
@@ -321,9 +324,19 @@ def _show_sessions(found: RankedHere, kept: KeptIn, *, has_since: bool, json: bo
         for what, held in (("says", one.words), ("touched", one.files)):
             if held:
                 _out_within("   ", f"{what} {clean(cut(', '.join(held), 160))}", further=2)
+        if client and (command := _in_its_client(one.session, client, one.project)):
+            out(f"   {command}")
         out(f"   perdure {opens} {short}")
     if not found.best.sessions and not json:
         _say_nothing(found, kept, has_since=has_since)
+
+
+def _in_its_client(session: str, client: str, project: str) -> str | None:
+    """The command that goes on with a session in the client that it was imported from; None where it has another id."""
+    own = {"Claude Code": "claude --resume", "Codex": "codex resume"}.get(client)
+    if own is None or not _CLIENTS_ID.fullmatch(session):
+        return None
+    return f"cd {clean(shlex.quote(project))} && {own} {session}"
 
 
 def _say_nothing(found: FoundHits | RankedHere, kept: KeptIn, *, has_since: bool) -> None:
