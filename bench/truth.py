@@ -279,14 +279,14 @@ class Checker:
             if call.command:
                 line = flat(call.command[:2_000])
                 self.commands[line].append(call)
-                if away := re.match(r"cd \S+ ?(?:&&|;) ?(?=\S)", line):  # a record may say once where they were run
-                    self.commands[line[away.end() :]].append(call)
         self.results = [flat(call.result) for call in log.every()]
         self.given = [flat("\n".join(every_text(call.given))).replace("\\", "/") for call in log.every()]
         self.said = [lean(text) for text in log.others]
 
     def look(self, record: str) -> None:
         for heading, item in sections(record):
+            if folder := re.search(r"; `cd …` stands for `(cd [^`]+)`\)\Z", heading):
+                item = re.sub(r"\Acd …", lambda _, whole=folder[1]: whole, item)  # type: ignore[misc]
             for start, kind, check in (
                 ("What the user said", "words", self.word),
                 ("Files changed", "changed", self.changed),

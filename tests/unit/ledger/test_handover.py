@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger import compact_messages
-from perdure.compaction.ledger.handover import BELOW, HAND_OVER, SHARE
+from perdure.compaction.ledger.handover import BELOW, HAND_OVER, MASKED, SHARE, state_of
 from perdure.compaction.ledger.memory import pack_ledger
 from perdure.compaction.ledger.render import RecordSurroundings, name_list, render, word_pairs
 from perdure.compaction.ledger.repository import checks
@@ -474,21 +474,63 @@ def test_a_run_that_a_pipe_let_end_well_is_not_simply_ok() -> None:
     assert "go vet ./... → ok: fine" in record(talk.bash("go vet ./...", "fine"))
 
 
+@pytest.mark.parametrize(
+    ("command", "output", "ended"),
+    [
+        ("git log --oneline -1", "abc1234 Fix 2 errors in the parser", "ok"),
+        ("cat test.log", "FAILED tests/a.py::test_one\n1 failed, 3 passed in 0.2s", "ok"),
+        ("grep -c error build.log", "Found 2 errors", "ok"),
+        ("pytest -q && git log --oneline -1", "3 passed in 0.1s\nabc1234 Fix 2 failed tests", "ok"),
+        ("npx vitest | head -3", "✓ refuses 2 failed logins", "ok"),
+        ("pytest -q | tail -1; git log --oneline -1", "1 failed, 3 passed in 1s\nabc1234 All passed", "masked"),
+        ("echo '# checks'\nruff check . | tail -1", "Found 3 errors.", "masked"),
+        ("docker run --rm app pytest -q | tail -1", "1 failed, 3 passed in 0.2s", "masked"),
+        ('bash -c "npm test | tail -3"', "Tests: 1 failed, 2 passed, 3 total", "masked"),
+        ("./run_tests.sh; true", "test result: FAILED. 1 passed; 1 failed", "masked"),
+        ("pytest a; pytest b", "2 failed in 1s\n3 passed in 1s", "masked"),
+    ],
+)
+def test_failures_that_a_command_ran_into_are_told_from_those_that_it_shows(
+    command: str, output: str, ended: str
+) -> None:
+    """CMP-15: only a run of tests, a linter or a build has failures, told in its own words."""
+    (known,) = Talk().user("Go").bash(command, output).memory.commands.values()
+    assert state_of(known) == (MASKED if ended == "masked" else "ok")
+
+
 def test_the_folder_of_most_commands_is_said_once() -> None:
-    """CMP-12: and it stands where two commands would look the same without it."""
+    """CMP-12, CMP-15: in the list that says so; which of its commands go there is seen."""
     talk = Talk().user("Go")
     for step in ("build", "lint", "test"):
         talk.bash(f"cd /home/ada/shop && make {step}", "done")
-    talk.bash("cd /tmp/other && make docs", "done").bash("make lint", "done").bash("ls /tmp", "a")
+    talk.bash("cd /home/ada/shop; make clean", "done")
+    talk.bash("cd /tmp/other && make docs", "done").bash("make deploy", "done").bash("ls /tmp", "a")
     for number in range(4):
         talk.bash(f"echo {number}", "x")
     text = record(talk)
     (heading,) = re.findall(r"^## Commands that were run \((.*)\)$", text, re.MULTILINE)
-    assert heading == "a record, not a request; `cd /home/ada/shop &&` in front is left out"
+    assert heading == "a record, not a request; `cd …` stands for `cd /home/ada/shop`"
     listed = section(text, f"Commands that were run ({heading})")
-    assert "- make build → ok: done" in listed and "tests: make test → ok: done" in text
-    assert "- cd /tmp/other && make docs → ok: done" in listed
-    assert "- cd /home/ada/shop && make lint → ok: done" in listed and "- make lint → ok: done" in listed
+    assert "- cd … && make build → ok: done" in listed and "- cd …; make clean → ok: done" in listed
+    assert "- cd /tmp/other && make docs → ok: done" in listed and "- make deploy → ok: done" in listed
+    assert "tests: cd /home/ada/shop && make test → ok: done" in text
+
+
+def test_where_a_command_ran_stands_with_it_when_there_is_no_list() -> None:
+    """CMP-15: a hand-over alone has no heading that could name the folder."""
+    talk = Talk().user("Go")
+    for step in ("a", "b", "c"):
+        talk.bash(f"cd /srv/shop && make {step}", "done")
+    text = record(talk)
+    assert "Commands that were run" not in text
+    assert "ran cd /srv/shop && make c → ok: done" in text
+
+
+def test_a_long_command_keeps_the_folder_that_it_goes_to() -> None:
+    """CMP-15: what is cut is what it does there."""
+    folder = f"/srv/{'deep/' * 18}shop"
+    talk = Talk().user("Go").bash(f"cd {folder} && make {'x' * 200} all", "done")
+    assert f"ran cd {folder} && make xxx" in record(talk)
 
 
 def test_what_codex_writes_above_an_output_names_nothing() -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
-from perdure.compaction.ledger.reader import runner_of, says_failure
+from perdure.compaction.ledger.reader import runner_of
 from perdure.compaction.ledger.repository import MAYBE, checks
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
 from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, question_in, told_in, unlabelled
@@ -100,9 +100,7 @@ class HandOver:
             spare = max(0, most - (before - sheet.units))
         shown = self.told
         self.commands = {
-            line
-            for line, known in self.memory.commands.items()
-            if f"{inline(self.memory.as_shown(line))} → {ended(known)}" in shown
+            line for line, known in self.memory.commands.items() if f"{inline(line)} → {ended(known)}" in shown
         }
 
     # --- its parts
@@ -203,7 +201,7 @@ class HandOver:
             if file.edited > position
         ]
         done += [
-            (known.last, f"ran {self._short(command)} → {ended(known)}")
+            (known.last, f"ran {short_command(command, _COMMAND_UNITS)} → {ended(known)}")
             for command, known in self.memory.commands.items()
             if known.last > position
         ]
@@ -249,14 +247,15 @@ class HandOver:
             for _, command, known in sorted(runs, key=lambda run: run[0])
         }
         newest = [(command, known) for command, known in reversed(last.values())][:_COMMANDS]
-        return [f"{self._short(command)} → {ended(known)}" for command, known in newest]
+        return [f"{short_command(command, _COMMAND_UNITS)} → {ended(known)}" for command, known in newest]
 
     def _versions(self) -> list[SheetLine]:
         """What was changed after the last check that passed, a merge with conflicts, commits and what is pushed."""
         memory, repository = self.memory, self.memory.repository
         lines = []
         if memory.checked >= 0 and (paths := self._changed(memory.checked)):
-            lines.append(SheetLine(f"- not checked since: {paths}; passed before: {self._short(memory.check)}", 0.3))
+            check = short_command(memory.check, _COMMAND_UNITS)
+            lines.append(SheetLine(f"- not checked since: {paths}; passed before: {check}", 0.3))
         if repository.conflicts:
             changed = [path for path, file in self.files.items() if file.edited > repository.since]
             left = [one for one in repository.conflicts if not any(_is_same(one, path) for path in changed)]
@@ -273,9 +272,6 @@ class HandOver:
         where = [f"branch, when last told: {name(repository.branch)}"] if repository.branch else []
         where += [f"pull requests opened: {', '.join(map(name, reversed(repository.pulls)))}"] * bool(repository.pulls)
         return [*lines, SheetLine(f"- {'; '.join(where)}", 0.5)] if where else lines
-
-    def _short(self, command: str) -> str:
-        return clip(inline(self.memory.as_shown(command)), _COMMAND_UNITS)
 
     def _changed(self, position: int) -> str:
         """The files that were changed after a position, by name."""
@@ -336,10 +332,24 @@ class HandOver:
         return [error_line(text, trouble, self.memory) for text, trouble in reversed(self.memory.errors.items())]
 
 
-def ended(command: CommandHistory) -> str:
+_AWAY = re.compile(r"cd [^\s;&|]{1,120} ?(?:&&|;) ?(?=\S)")
+
+
+def short_command(command: str, units: int) -> str:
+    """A command of about so many units, and in front of them whole the folder that it goes to first: what was run
+    elsewhere is another thing.
+    """
+    line = inline(command)
+    found = _AWAY.match(line)
+    start = found.end() if found is not None else 0
+    return line[:start] + clip(line[start:], units)
+
+
+def ended(known: CommandHistory) -> str:
     """How the last run of a command ended, how often it ran, and the line that says it best."""
-    often = f" ({command.count}×)" if command.count > 1 else ""
-    return f"{state_of(command)}{often}{f': {inline(command.line[:_RESULT_UNITS])}' if _says(command.line) else ''}"
+    often = f" ({known.count}×)" if known.count > 1 else ""
+    says = f": {inline(known.line[:_RESULT_UNITS])}" if _says(known.line) else ""
+    return f"{state_of(known)}{often}{says}"
 
 
 def _says(line: str) -> bool:
@@ -347,13 +357,13 @@ def _says(line: str) -> bool:
     return line[:1] not in ("", "{", "[", "<", "}", "]") and any(char.isalnum() for char in line)
 
 
-def state_of(command: CommandHistory) -> str:
+def state_of(known: CommandHistory) -> str:
     """How the last run of a command ended."""
-    if command.ok is None:
-        return "ran" if command.line else "no result"
-    if command.ok and says_failure(command.line):  # a pipe ends as its last command does
+    if known.ok is None:
+        return "ran" if known.line else "no result"
+    if known.ok and known.is_masked:
         return MASKED
-    return "ok" if command.ok else f"failed ({'error' if command.code in (None, 0) else command.code})"
+    return "ok" if known.ok else f"failed ({'error' if known.code in (None, 0) else known.code})"
 
 
 def error_line(text: str, trouble: ErrorHistory, memory: LedgerMemory) -> SheetLine:

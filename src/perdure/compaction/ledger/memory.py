@@ -10,7 +10,6 @@ import base64
 import heapq
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -55,8 +54,6 @@ _LONGEST_COMMAND = 2_000
 _KEPT_COMMITS, _KEPT_PULLS, _KEPT_CONFLICTS = 12, 4, 30
 _KEPT_CURES = 3
 _STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
-_AWAY = re.compile(r"cd ([\w./~:@+-]{2,120}) ?(?:&&|;) ?(?=\S)")
-_LEAST_AWAY = 3  # commands that go there
 _PLACE = attrgetter("voice", "source")
 _UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
 
@@ -108,7 +105,10 @@ class FileHistory(msgspec.Struct, array_like=True):
 
 
 class CommandHistory(msgspec.Struct, array_like=True, gc=False):
-    """A command: how often it ran and how it last ended. `ok`: None while it runs, or when nothing came back."""
+    """A command: how often it ran and how it last ended.
+
+    `ok`: None while it runs, or when nothing came back. `is_masked`: it ended well, and what it ran told of failures.
+    """
 
     count: int = 0
     last: int = 0
@@ -117,6 +117,7 @@ class CommandHistory(msgspec.Struct, array_like=True, gc=False):
     code: int | None = None
     line: str = ""
     id: str = ""
+    is_masked: bool = False
 
 
 class ErrorHistory(msgspec.Struct, array_like=True, gc=False):
@@ -221,21 +222,6 @@ class LedgerMemory(msgspec.Struct, dict=True):
     called: int = -1  # where the last call stood
     checked: int = -1  # where the last check passed: tests, a linter or a build
     check: str = ""
-
-    @cached_property
-    def folder(self) -> str:
-        """The folder that commands go to first, again and again; empty when there is none."""
-        folders = Counter(found[1] for command in self.commands if (found := _AWAY.match(command)) is not None)
-        folder, count = folders.most_common(1)[0] if folders else ("", 0)
-        return folder if count >= _LEAST_AWAY else ""
-
-    def as_shown(self, command: str) -> str:
-        """A command as a record shows it: without going to the folder of most of them, which stands there once."""
-        found = _AWAY.match(command)
-        if found is None or found[1] != self.folder:
-            return command
-        rest = command[found.end() :]
-        return command if rest in self.commands else rest  # else two would look the same
 
     def absorb(self, extracts: Iterable[LedgerExtract]) -> LedgerMemory:
         """Take in what some messages say, in order; returns itself."""
@@ -395,7 +381,7 @@ class LedgerMemory(msgspec.Struct, dict=True):
         command = one_line(event.command)
         known = self.commands.get(command) if command else None
         if known is not None:
-            known.ok, known.code, known.line = what.ok, what.code, what.line
+            known.ok, known.code, known.line, known.is_masked = what.ok, what.code, what.line, event.is_masked
         if event.is_check:
             self.checked, self.check = here, command
         for line in what.errors:

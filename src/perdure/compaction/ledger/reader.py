@@ -21,7 +21,7 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
-from perdure.compaction.ledger.repository import RepositoryNews, checks, repository_news
+from perdure.compaction.ledger.repository import RepositoryNews, checks, repository_news, runs_checks
 from perdure.compaction.ledger.statements import decisions_in, is_said
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, command_in, is_of_person, spoken_text
@@ -108,6 +108,20 @@ _RED = re.compile(
     r"(?<!\d)[1-9]\d* (?:fail(?:ed|ing)?|errors?)\b|^FAIL(?:ED|\b)|--- FAIL|test result: FAILED", re.MULTILINE
 )
 _RED_HINTS = (" fail", " error", "FAIL")
+# What runners say at their end, in their own words: `2 failed, 3 passed in 1s`, `Tests: 1 failed`, `Found 3 errors.`
+_FAILURE = re.compile(
+    r"(?:--- )?FAIL(?:\Z|[:\s]\s*\S)|FAILED(?:\Z| \(| \S+::)|FAILURES!|BUILD FAIL|test result: FAILED|Failed! |"
+    r"not ok \d|# fail [1-9]|.*\b(?:Failures|Errors): [1-9]|make(?:\[\d+\])?: \*\*\* "
+)
+_COUNTED = re.compile(
+    r"(?:(?:tests?|(?:test )?(?:files|suites)|found|with|total of) )?[1-9]\d* (?:tests? )?"
+    r"(?:fail|failed|failing|failures?|errors?)"
+    r"(?: tests?| generated| found| total)?"
+    r"(?: (?:in [\d.]+ ?(?:ms|s|m|seconds?|files?)|out of \d+|during \w+)\b.*)?[.!]?",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[,;:|()]|\band\b")
+_FRAME = " =-!✖✗×❌#\t"
 _RUNNER = re.compile(
     r"\b(pytest|go test|cargo (?:test|nextest)|jest|vitest|mocha|(?:npm|yarn|pnpm|bun)(?: run)? test\S*|rspec|phpunit|"
     r"unittest|tox|nox|ctest|mvn \S*test|gradlew? \S*test|dotnet test|swift test|mix test|make (?:test|check)\S*|"
@@ -151,8 +165,11 @@ def read_outcome(text: str, *, is_error: bool, is_run: bool) -> ResultOutcome:
 
 
 def says_failure(line: str) -> bool:
-    """Whether a line of output tells of tests that failed."""
-    return _has(line, _RED_HINTS) and bool(_RED.search(line))
+    """Whether in this line a test runner, a linter or a build tells of failures; a sentence with such words doesn't."""
+    if _FAILURE.match(line):
+        return True
+    clauses = _CLAUSE.split(line) if any(char.isdigit() for char in line) else ()
+    return any(_COUNTED.fullmatch(clause.strip(_FRAME)) for clause in clauses)
 
 
 def runner_of(command: str) -> str:
@@ -207,13 +224,20 @@ def _errors(lines: list[str], hints: list[str]) -> tuple[str, ...]:
 def _line(lines: list[str], errors: tuple[str, ...], *, ok: bool) -> str:
     """The line that says best how it went: a summary, else for a failure its first error, else the last line."""
     told = [" ".join(line.split()) for line in lines[-40:] if line.strip() and not line.startswith("</")]
-    for line in reversed(told) if _may_sum_up("\n".join(told)) else ():
+    summaries = _may_sum_up("\n".join(told))
+    if ok and summaries and (red := next(filter(_is_red, reversed(told)), "")):
+        return red.strip("= ")[:120]  # of several runs, the one that failed says whether all is well
+    for line in reversed(told) if summaries else ():
         # In this order: a long line of digits is dear to search.
         if len(line) < 200 and _may_sum_up(line) and _SUMMARY.search(line):
             return line.strip("= ")[:120]
     if not ok and errors:
         return errors[0][:120]
     return told[-1][:100] if told else ""
+
+
+def _is_red(line: str) -> bool:
+    return len(line) < 200 and says_failure(line)
 
 
 def _may_sum_up(text: str) -> bool:
@@ -320,6 +344,7 @@ class CallEnded(NamedTuple):
     runner: str
     what: ResultOutcome
     is_check: bool = False  # it passed, and ran tests, a linter or a build
+    is_masked: bool = False  # it ended well, and these told of failures: a pipe ends as its last command does
 
 
 class PlanChanged(NamedTuple):
@@ -488,7 +513,8 @@ class LedgerExtractor:
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
             has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors) and checks(command)
-            events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed))
+            is_masked = bool(what.ok) and says_failure(what.line) and runs_checks(command)
+            events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed, is_masked))
             news = repository_news(command, text, ok=is_certain)
             events += [news] if news is not None else []
         if call and call.is_users and not is_refused:

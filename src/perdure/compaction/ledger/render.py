@@ -25,6 +25,7 @@ from perdure.compaction.ledger.handover import (
     ended,
     error_line,
     is_told,
+    short_command,
     state_of,
 )
 from perdure.compaction.ledger.memory import (
@@ -156,7 +157,9 @@ def grouped(paths: list[str]) -> str:
 
 
 BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
-_COMMAND_CHARS, _SHORT_COMMAND = 300, 100
+_COMMAND_CHARS, _SHORT_COMMAND, _FAILING_COMMAND = 300, 100, 90
+_AWAY = re.compile(r"cd ([\w./~:@+-]{2,120})(?= ?(?:&&|;) ?\S)")
+_LEAST_AWAY = 3  # commands that go to a folder, for it to be named once
 _VOICE = {SAID: "Assistant", USER: "User", THOUGHT: "Assistant, thinking"}
 _MUST_MOST = 0.6  # of the budget, for what is always named
 
@@ -196,7 +199,7 @@ def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: in
     ]
     failing = [
         SheetLine(
-            f"- {inline(test)} ({clip(inline(memory.as_shown(run.command)), 90)}) · {short_id(run.id)}",
+            f"- {inline(test)} ({short_command(run.command, _FAILING_COMMAND)}) · {short_id(run.id)}",
             -run.last,
             run.id,
             short=f"- {inline(test)}",
@@ -366,18 +369,31 @@ def commands(sheet: Sheet, memory: LedgerMemory, behind: str, told: Set[str], un
     end = memory.tokens
     lines = []
     flat = " ".join(behind.split())
-    for command, known in reversed(memory.commands.items()):
-        if command in told or command in flat:
-            continue
-        line = inline(memory.as_shown(command))
+    listed = {line: known for line, known in memory.commands.items() if line not in told and line not in flat}
+    folder = _common_folder(listed)
+    for command, known in reversed(listed.items()):
+        line = inline(_with_gap(command, folder))
         shown, short = clip(line, _COMMAND_CHARS), clip(line, _SHORT_COMMAND)
         age = (end - known.last) / 30_000
         rank = age - 1.5 * min(known.count - 1, 3) - (0.5 if known.ok is False else 0)
         rank += utf16_units(shown) / 400
         how = ended(known)
         lines.append(SheetLine(f"- {shown} → {how}", rank, known.id, f"- {short}"))
-    away = f"; `cd {name(memory.folder)} &&` in front is left out" if memory.folder else ""
+    away = f"; `cd …` stands for `cd {name(folder)}`" if folder else ""
     sheet.list("commands", 40, f"Commands that were run (a record, not a request{away})", lines, int(units))
+
+
+def _common_folder(commands: Iterable[str]) -> str:
+    """The folder that these commands go to first, again and again; empty when there is none."""
+    folders = Counter(found[1] for command in commands if (found := _AWAY.match(command)) is not None)
+    folder, count = folders.most_common(1)[0] if folders else ("", 0)
+    return folder if count >= _LEAST_AWAY else ""
+
+
+def _with_gap(command: str, folder: str) -> str:
+    """A command with a gap in place of the folder that the heading names: which ones go there is seen (CMP-15)."""
+    found = _AWAY.match(command)
+    return command if found is None or found[1] != folder else f"cd …{command[found.end() :]}"
 
 
 def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> None:

@@ -25,6 +25,17 @@ _CHECK = re.compile(
 _CHECK_HINT = re.compile(
     r"test|lint|check|vet|build|mypy|pyright|ruff|flake8|tox|nox|jest|mocha|tsc|rspec|biome|clippy"
 )
+_CHECK_WORD = re.compile(
+    r"(?<![a-z])(?:pytest|vitest|jest|tests?|lint|check|build|mypy|ruff|tsc|eslint|clippy)(?![a-z])"
+)
+_WRAPS = re.compile(
+    r"(?:\S*/)?(?:bash|sh|zsh|dash|fish|docker|podman|kubectl|ssh|su|nix-shell|eval|xargs|watch)(?![\w-])"
+)
+_SHOWS = re.compile(
+    r"(?:\S*/)?(?:cat|bat|head|tail|less|more|[ef]?grep|rg|ag|ack|sed|g?awk|cut|sort|uniq|wc|tr|tee|nl|jq|yq|column|echo|"
+    r"printf|find|fd|ls|tree|stat|diff|cd|pushd|popd|rm|cp|mv|mkdir|touch|chmod|test|curl|wget|git|gh|glab|journalctl|"
+    r"(?:docker|podman|kubectl)(?: compose)? logs)(?![\w-])"
+)
 _GIT = re.compile(r"git(?: -C \S+| -c \S+)* (\S+)(.*)", re.DOTALL)
 _COMMITTED = re.compile(r"^\[(\S+(?: HEAD)?)(?: \(root-commit\))? ([0-9a-f]{7,40})\] (\S.*)$", re.MULTILINE)
 _LOGGED = re.compile(r"^([0-9a-f]{7,40}) (\S.*)$", re.MULTILINE)
@@ -73,6 +84,20 @@ def programs_in(command: str) -> Iterator[str]:
 def checks(command: str) -> bool:
     """Whether a command runs tests, a linter or a build: a program of it does, not a word in it."""
     return bool(_CHECK_HINT.search(command)) and any(_CHECK.match(program) for program in programs_in(command))
+
+
+def runs_checks(command: str) -> bool:
+    """Whether what a command prints may be what tests, a linter or a build say: one of its programs calls them, also
+    in a shell or a container. What only shows text, such as `cat test.log`, tells of others.
+    """
+    lines = [command]
+    if any(_WRAPS.match(program) for program in programs_in(command)):
+        lines += [quoted[1:-1] for quoted in _QUOTED.findall(command)]
+    return any(
+        _CHECK.match(program) or (_CHECK_WORD.search(program) and not _SHOWS.match(program))
+        for line in lines
+        for program in programs_in(line)
+    )
 
 
 def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | None:
