@@ -123,6 +123,14 @@ def edited(path: str = "/w/src/a.py") -> Talk:
         ("git stash pop", "(changed"),
         ("cat <<EOF\nrm /w/src/a.py\nEOF", "(changed"),
         ("ls src # rm", "(changed"),
+        ("rm /w/src/a.py || true", "(`rm` ran later and may have taken it away; changed"),
+        ("if false; then rm /w/src/a.py; fi", "(`rm` ran later and may have taken it away; changed"),
+        ("make || rm /w/src/a.py", "(`rm` ran later and may have taken it away; changed"),
+        ("rm /w/src/a.py; ls", "(`rm` ran later and may have taken it away; changed"),
+        ("mv /w/src/a.py /tmp/a.py | tee log", "(`mv` ran later and may have taken it away; changed"),
+        ("rm -f /w/src/a.py; ls", "(deleted; changed"),
+        ("(cd /w && rm src/a.py)", "(deleted; changed"),
+        ("make && rm /w/src/a.py && ls", "(deleted; changed"),
     ],
 )
 def test_files_are_as_they_are(command: str, says: str) -> None:
@@ -193,3 +201,99 @@ def test_errors_are_resolved_only_by_a_run_without_any() -> None:
     assert "resolved" not in talk.bash("make app | tail", "error: undefined name fooBar").text()
     assert "resolved" not in talk.bash("make app", "error: undefined name other_one").text()
     assert "resolved" in talk.bash("make app", "fine").text()
+
+
+FAILS = "FAILED tests/test_a.py::test_one - boom\n1 failed in 1s"
+
+
+@pytest.mark.parametrize(
+    ("command", "passes"),
+    [
+        ("cd /srv/shop && pytest -q", True),
+        ("pytest -q -x -n 4 -p no:cacheprovider", True),
+        ("cd shop; pytest", True),
+        ("pytest -q tests", True),
+        ("pytest tests/test_a.py", True),
+        ("cd tests && pytest test_a.py", False),  # perhaps another folder
+        ("pytest tests/test_a.py::test_one", True),
+        ("pytest -k test_one", True),
+        ("make -C /srv/shop test", False),  # another runner
+        ("cd /srv/api && pytest -q", False),
+        ("pushd /srv/api; pytest -q; popd", False),
+        ("pytest -q tests/unit", False),
+        ("pytest tests/test_a.py::test_two", False),
+        ("pytest tests/test_a.py -k other", False),
+        ("pytest -k 'not test_one'", False),
+        ("pytest -q -m 'not slow'", False),
+        ("pytest -q --ignore tests/test_a.py", False),
+        ("pytest -q --deselect=tests/test_a.py::test_one", False),
+        ("cat pytest.log", False),
+        ("grep -r passed pytest.log", False),
+    ],
+)
+def test_a_green_run_elsewhere_or_of_others_heals_nothing(command: str, passes: bool) -> None:
+    """CMP-15: `passes now` is said of a test that was run again, where it failed."""
+    talk = Talk().user("Go").bash("cd /srv/shop && pytest -q", FAILS, is_error=True).bash(command, "9 passed in 1s")
+    assert ("passes now: tests/test_a.py::test_one" in talk.text()) == passes
+
+
+def test_runs_of_one_package_say_nothing_of_another() -> None:
+    """CMP-15: where the name of a test doesn't say where it is."""
+    talk = Talk().user("Go").bash("go test ./config/", "--- FAIL: TestRead (0.1s)\nFAIL", is_error=True)
+    assert "passes now" not in talk.bash("go test ./terminal/", "ok  \tx/terminal\t0.2s").text()
+    assert "passes now: TestRead" in talk.bash("go test ./config/ -count=1", "ok  \tx/config\t0.2s").text()
+
+
+@pytest.mark.parametrize(
+    "command", ["cat README.md", "git show abc1236", "python3 - <<'EOF'\nprint(quoted)\nEOF", "cat old/test.log"]
+)
+def test_a_text_that_quotes_failures_has_none(command: str) -> None:
+    """CMP-15: a test that a document names fails nowhere."""
+    memory = Talk().user("Go").bash(command, FAILS).memory
+    assert not memory.tests
+
+
+def test_what_runs_of_tests_wrote_is_their_output() -> None:
+    """CMP-15: what failed stands in the file that it was sent to; a later run that passes counts for it."""
+    talk = Talk().user("Go").bash("pytest -q > /tmp/out.txt 2>&1 &", "[1] 77").bash("tail -3 /tmp/out.txt", FAILS)
+    assert "tests/test_a.py::test_one (tail -3 /tmp/out.txt)" in record(talk)
+    assert "passes now: tests/test_a.py::test_one" in talk.bash("pytest -q", "9 passed in 1s").text()
+    server = Talk().user("Go").bash("gh run view 12 --log-failed", FAILS)
+    assert "tests/test_a.py::test_one (gh run view 12 --log-failed)" in record(server)
+
+
+def test_errors_in_a_text_that_was_shown_did_not_happen() -> None:
+    """CMP-15: they were seen."""
+    text = record(Talk().user("Go").bash("cat README.md", "# Help\nModuleNotFoundError: No module named 'x'"))
+    assert "What failed" not in text and "ModuleNotFoundError" in text.split("## Other errors seen")[1]
+    happened = (
+        Talk().user("Go").bash("git push | cat", "error: failed to push some refs").bash("cat app.log", "Error: x y")
+    )
+    assert "Error: x y" in record(happened).split("## What failed")[1].split("## ")[0]
+    assert "error: failed to push" in record(happened).split("## What failed")[1].split("## ")[0]
+
+
+def test_a_check_whose_end_nobody_saw_has_not_passed() -> None:
+    """CMP-15: what was changed since is named only after a check that passed."""
+    talk = Talk().user("Go").bash("pytest -q > out.txt; echo done", "done")
+    assert talk.memory.checked == -1
+    assert talk.bash("pytest -q | tail -1", "3 passed in 1s").memory.check == "pytest -q | tail -1"
+
+
+def test_commits_of_one_folder_are_not_pushed_from_another() -> None:
+    """CMP-15: and a trial pushes nothing."""
+    made, pushed = "[main abc1234] Fix shop\n 1 file changed", "To x\n   abc0000..def1234  main -> main"
+    talk = Talk().user("Go").bash("git -C /srv/shop commit -am 'Fix shop'", made)
+    talk.bash("git -C /srv/api push", pushed).bash("cd /srv/shop && git push --dry-run", pushed)
+    assert "abc1234 Fix shop (nothing pushed since)" in talk.text()
+    assert "abc1234 Fix shop (pushed)" in talk.bash("cd /srv/shop && git push", pushed).text()
+
+
+def test_a_push_that_may_have_failed_is_not_denied() -> None:
+    """CMP-15: only what git says of it counts."""
+    made = "[main abc1234] Fix shop\n 1 file changed"
+    talk = Talk().user("Go").bash("git commit -am 'Fix shop'", made).bash("git push -q && make x", "", is_error=True)
+    assert "abc1234 Fix shop\n" in talk.text()
+    failed = Talk().user("Go").bash("git commit -am 'Fix shop'", made)
+    failed.bash("git push", "error: failed to push some refs to 'x'", is_error=True)
+    assert "abc1234 Fix shop (nothing pushed since)" in failed.text()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
-from perdure.compaction.ledger.reader import runner_of
+from perdure.compaction.ledger.reader import FAILURES, runner_of
 from perdure.compaction.ledger.repository import MAYBE, checks
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
 from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, question_in, told_in, unlabelled
@@ -329,7 +329,8 @@ class HandOver:
         ]
 
     def _failed(self, _room: int) -> list[SheetLine]:
-        return [error_line(text, trouble, self.memory) for text, trouble in reversed(self.memory.errors.items())]
+        found = reversed(self.memory.errors.items())
+        return [error_line(text, trouble, self.memory) for text, trouble in found if not trouble.is_shown]
 
 
 _AWAY = re.compile(r"cd [^\s;&|]{1,120} ?(?:&&|;) ?(?=\S)")
@@ -361,8 +362,8 @@ def state_of(known: CommandHistory) -> str:
     """How the last run of a command ended."""
     if known.ok is None:
         return "ran" if known.line else "no result"
-    if known.ok and known.is_masked:
-        return MASKED
+    if known.ok and known.hidden:
+        return MASKED if known.hidden == FAILURES else "ran"
     return "ok" if known.ok else f"failed ({'error' if known.code in (None, 0) else known.code})"
 
 

@@ -37,8 +37,9 @@ from perdure.compaction.ledger.reader import (
     TurnedDown,
     UserChose,
     UserWords,
+    runner_end,
 )
-from perdure.compaction.ledger.repository import MAYBE, RepositoryNews
+from perdure.compaction.ledger.repository import MAYBE, RepositoryNews, folder_of, may_be_same
 from perdure.compaction.ledger.statements import is_finding, proposal_in, questions, refuses
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.transcript.tokens import utf16_units
@@ -107,7 +108,7 @@ class FileHistory(msgspec.Struct, array_like=True):
 class CommandHistory(msgspec.Struct, array_like=True, gc=False):
     """A command: how often it ran and how it last ended.
 
-    `ok`: None while it runs, or when nothing came back. `is_masked`: it ended well, and what it ran told of failures.
+    `ok`: None while it runs, or when nothing came back. `hidden`: what its good end hides, as in `CallEnded`.
     """
 
     count: int = 0
@@ -117,11 +118,14 @@ class CommandHistory(msgspec.Struct, array_like=True, gc=False):
     code: int | None = None
     line: str = ""
     id: str = ""
-    is_masked: bool = False
+    hidden: str = ""
 
 
 class ErrorHistory(msgspec.Struct, array_like=True, gc=False):
-    """An error line: how often it was seen, where, in which command, and whether that command passed later."""
+    """An error line: how often it was seen, where, in which command, and whether that command passed later.
+
+    `is_shown`: it was only seen in a text that was shown.
+    """
 
     count: int
     last: int
@@ -129,6 +133,7 @@ class ErrorHistory(msgspec.Struct, array_like=True, gc=False):
     command: str
     is_over: bool = False
     cures: list[str] = []  # files that were changed between the failure and the run that passed
+    is_shown: bool = False
 
 
 class CommitMade(msgspec.Struct, array_like=True, gc=False):
@@ -139,6 +144,7 @@ class CommitMade(msgspec.Struct, array_like=True, gc=False):
     branch: str
     last: int
     pushed: str = ""
+    folder: str = ""
 
 
 class RepositoryState(msgspec.Struct):
@@ -154,11 +160,15 @@ class RepositoryState(msgspec.Struct):
     def learn(self, news: RepositoryNews, here: int) -> None:
         """Take in what a command did."""
         if news.pushed and news.is_pushed_first:
-            self._pushed(news.pushed)
+            self._pushed(news)
         if news.is_amended:
             del self.commits[-1:]
         known = {commit.sha for commit in self.commits}
-        new = [CommitMade(sha, subject, on, here) for sha, subject, on in news.commits if sha not in known]
+        new = [
+            CommitMade(sha, subject, on, here, folder=news.folder)
+            for sha, subject, on in news.commits
+            if sha not in known
+        ]
         self.commits = [*self.commits, *new][-_KEPT_COMMITS:]
         if new or news.is_settled or news.is_unseen:
             self.conflicts = []
@@ -166,14 +176,17 @@ class RepositoryState(msgspec.Struct):
         if news.conflicts:
             self.conflicts, self.since = list(news.conflicts)[:_KEPT_CONFLICTS], here
         if news.pushed and not news.is_pushed_first:
-            self._pushed(news.pushed)
+            self._pushed(news)
         if news.branch is not None:
             self.branch = "" if news.branch == MAYBE else news.branch
         if news.pull:
             self.pulls = [*(pull for pull in self.pulls if pull != news.pull), news.pull][-_KEPT_PULLS:]
 
-    def _pushed(self, branch: str) -> None:
+    def _pushed(self, news: RepositoryNews) -> None:
+        branch = news.pushed
         for commit in self.commits:
+            if not may_be_same(commit.folder, news.folder):
+                continue
             if branch != MAYBE and (commit.branch == branch or not commit.branch):
                 commit.pushed = branch
             elif not commit.pushed:
@@ -381,13 +394,14 @@ class LedgerMemory(msgspec.Struct, dict=True):
         command = one_line(event.command)
         known = self.commands.get(command) if command else None
         if known is not None:
-            known.ok, known.code, known.line, known.is_masked = what.ok, what.code, what.line, event.is_masked
+            known.ok, known.code, known.line, known.hidden = what.ok, what.code, what.line, event.hidden
         if event.is_check:
             self.checked, self.check = here, command
         for line in what.errors:
             trouble = self.errors.pop(line, None) or ErrorHistory(0, here, event.id, command)
             trouble.count, trouble.last, trouble.id, trouble.is_over = trouble.count + 1, here, event.id, False
             trouble.command, trouble.cures = command, []
+            trouble.is_shown = event.is_shown and (trouble.is_shown or trouble.count == 1)
             self.errors[line] = trouble
         for name in what.failed:
             self.tests.pop(name, None)
@@ -409,7 +423,8 @@ class LedgerMemory(msgspec.Struct, dict=True):
         if not (what.is_green and event.runner):
             return
         for name, test in self.tests.items():
-            if test.command == command or (test.runner == event.runner and _covers(command, name)):
+            is_same = test.runner in (event.runner, "") and _covers(command, name, test.command)
+            if test.command == command or is_same:
                 test.is_failing = False
 
     def _changed_since(self, position: int) -> list[str]:
@@ -496,12 +511,66 @@ def _told(known: PlannedTask | None, todo: TodoEntry, here: int, at: float | Non
     return PlannedTask(known.text if known and known.text else todo.text, status, here, _since(known, status, at))
 
 
-def _covers(command: str, test: str) -> bool:
-    """Whether a run of a test runner that passed ran this test too: it named it, or it named none."""
-    selected = [
-        word for word in command.replace("=", " ").split() if "::" in word or word.startswith(("Test", "test_"))
-    ]
-    return not selected or any(word.strip("'\"^$") in test or test in word for word in selected)
+def _covers(command: str, test: str, failed: str) -> bool:
+    """Whether a run of a test runner that passed ran this test, which failed in another: in the same folder, as far as
+    both say where, and not only others (CMP-15).
+    """
+    if not may_be_same(folder_of(command), folder_of(failed)):
+        return False
+    selected = _selection(command)
+    if selected == _selection(failed):
+        return True
+    file = test.partition("::")[0] if "::" in test or "/" in test else ""
+    paths = [word for flag, word in selected if not flag]
+    if file and paths and not any(_is_in(word, test, file) for word in paths):
+        return False
+    if not file and paths and any(not flag for flag, _ in _selection(failed)) and test not in " ".join(paths):
+        return False
+    return all(_names(flag, word, test) for flag, word in selected if flag)
+
+
+_RUN = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^;|&)'\"])*")
+_RUN_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
+_NARROWS = frozenset("-k -m -run --run -t --testNamePattern --grep -g --filter -R --ignore --deselect".split())
+_ALL = frozenset({".", "./", "./...", "...", "all"})
+
+
+def _selection(command: str) -> frozenset[tuple[str, str]]:
+    """What a run of tests is narrowed to: paths and tests, and what its flags say; empty when all of them run."""
+    start = runner_end(command)
+    rest = _RUN.match(command, start)
+    words = _RUN_WORD.findall(rest[0]) if rest is not None and start else []
+    found: set[tuple[str, str]] = set()
+    flag = ""
+    for word in (one.strip("'\"") for one in words):
+        name, is_given, value = word.partition("=")
+        if flag:
+            found.add((flag, word))
+            flag = ""
+        elif name in _NARROWS:
+            flag = "" if is_given else name
+            found |= {(name, value)} if is_given else set()
+        elif not word.startswith("-") and word not in _ALL and ("/" in word or "::" in word or _TEST_WORD.match(word)):
+            found.add(("", word.removeprefix("./")))
+    return frozenset(found)
+
+
+_TEST_WORD = re.compile(r"(?:Test|test_)\w|.+\.(?:py|[jt]sx?|rb|go|php|exs?)\Z")
+
+
+def _is_in(word: str, test: str, file: str) -> bool:
+    """Whether a path or name that was given to a runner is one of a test, or of a folder that it is in."""
+    path, _, name = word.partition("::")
+    path = path.rstrip("/.")
+    return (path in file or file in path) and name.partition("[")[0] in test if path else name in test
+
+
+def _names(flag: str, word: str, test: str) -> bool:
+    """Whether a flag that narrows a run leaves a test in."""
+    names = re.findall(r"[\w.:/\[\]-]+", word)
+    if flag in ("--ignore", "--deselect"):
+        return word.rstrip("/") not in test
+    return flag != "-m" and "not" not in names and any(name in test for name in names)
 
 
 def _passed_with(command: str) -> set[str]:

@@ -21,7 +21,17 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
-from perdure.compaction.ledger.repository import RepositoryNews, checks, repository_news, runs_checks
+from perdure.compaction.ledger.repository import (
+    RepositoryNews,
+    checks,
+    hides_outcome,
+    only_shows,
+    repository_news,
+    runs_checks,
+    runs_no_tests,
+    shows_log,
+    starts_in_background,
+)
 from perdure.compaction.ledger.statements import decisions_in, is_said
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, command_in, is_of_person, spoken_text
@@ -127,6 +137,11 @@ _RUNNER = re.compile(
     r"unittest|tox|nox|ctest|mvn \S*test|gradlew? \S*test|dotnet test|swift test|mix test|make (?:test|check)\S*|"
     r"mise run test\S*|runtests\S*|bin/test\S*|rake test)"
 )
+_CLEAN = re.compile(
+    r"all (?:checks|tests) passed|success|no (?:issues|errors|problems)|\b0 (?:errors|issues|problems|failures)|"
+    r"\b(?:exit\w*|status|code|rc)\W{1,3}0\b|compiled success|^PASS|^ok\b",
+    re.IGNORECASE,
+)
 _LINTS = re.compile(r"\b(?:lint\w*|biome|eslint|prettier|ruff|mypy|tsc|fmt|format)\b")  # these name no tests
 _STRIP = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -176,6 +191,12 @@ def runner_of(command: str) -> str:
     """The test runner that a command calls, if any: what a later green run of it heals."""
     found = _RUNNER.search(command)
     return found[1].split()[0] if found else ""
+
+
+def runner_end(command: str) -> int:
+    """Where the words begin that a command gives to its test runner; 0 when it calls none."""
+    found = _RUNNER.search(command)
+    return found.end() if found else 0
 
 
 def _has(text: str, hints: tuple[str, ...]) -> bool:
@@ -244,6 +265,7 @@ def _may_sum_up(text: str) -> bool:
     return _has(text.lower(), _SUMMARY_HINTS)
 
 
+FAILURES, UNSEEN = "failures", "unseen"
 SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report is what a sub-agent tells the agent
 
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
@@ -344,7 +366,8 @@ class CallEnded(NamedTuple):
     runner: str
     what: ResultOutcome
     is_check: bool = False  # it passed, and ran tests, a linter or a build
-    is_masked: bool = False  # it ended well, and these told of failures: a pipe ends as its last command does
+    hidden: str = ""  # it ended well, as a pipe does, but these told of `FAILURES`, or it says nothing of them
+    is_shown: bool = False  # it only showed a text: what stands there of errors didn't happen here
 
 
 class PlanChanged(NamedTuple):
@@ -395,10 +418,11 @@ class LedgerExtractor:
     history: HistoryReader = field(default_factory=HistoryReader)
     _calls: dict[str, ToldCall] = field(default_factory=dict)
     _file: str = ""  # the file that an editor without paths has open
+    _outputs: dict[str, str] = field(default_factory=dict)  # files that runs of tests write, by name, and the runner
 
     def copy(self) -> LedgerExtractor:
         """One that goes on from here by itself."""
-        return LedgerExtractor(self.history.copy(), self._calls.copy(), self._file)
+        return LedgerExtractor(self.history.copy(), self._calls.copy(), self._file, self._outputs.copy())
 
     def extract(self, message: Message) -> LedgerExtract:
         """What a message says. Summaries and restored content are never a source: they repeat what was said."""
@@ -445,6 +469,11 @@ class LedgerExtractor:
             _add(found, REPORT if any(one.result for one in updates) else OUTPUT, text, message.id)
         return tokens
 
+    def _shown_run(self, command: str) -> str | None:
+        """The runner whose output a command shows, from the file that it went to; None when it shows no such file."""
+        found = (runner for name, runner in self._outputs.items() if name in command)
+        return next(found, None) if runs_no_tests(command) else None
+
     def _use(self, message: Message, asked: AskedCall, found: list[TextPiece], events: list[Event]) -> int:
         use, arguments, action = asked
         text = "\n".join(_strings(arguments))
@@ -457,6 +486,9 @@ class LedgerExtractor:
             self._file = normal_path(file.path)
             written = names if file.kind in ("edit", "write") else ()
             does.append(FileTouched(self._file, file.kind, _lines(file.span), written))
+        if action.kind == "run" and runs_checks(action.command):
+            written_to = [file.path.rpartition("/")[2] for file in action.files if file.kind in ("edit", "write")]
+            self._outputs.update(dict.fromkeys(written_to, runner_of(action.command)))
         if action.kind == "run" and action.command:
             does.append(CommandRan(use.id, message.at, action.command, runner_of(action.command)))
         planned = todo_update(action.kind, use.name, arguments)
@@ -491,30 +523,43 @@ class LedgerExtractor:
         is_refused = refused_by is not None
         is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
+        shown_run = self._shown_run(action.command) if action.kind == "run" else None
+        is_quoting = action.kind == "run" and shown_run is None and runs_no_tests(action.command)
+        if is_quoting and not shows_log(action.command, of_tests=True):
+            what = replace(what, failed=(), passed=())
         if is_run and _LINTS.search(action.command) and not runner_of(action.command):
             what = replace(what, failed=(), passed=())
         if is_run and what.errors and what.code is None and result.is_error is None:
             what = replace(what, ok=None)  # nothing says that it went well, and something that it may not have
         is_certain = bool(what.ok) and not whole.startswith(UNDONE)
         background = list(background_updates(call)) if call else []
+        for one in background:
+            if one.where and runs_checks(action.command):
+                self._outputs[one.where.rpartition("/")[2]] = runner_of(action.command)
         if call and told and not is_refused:
             events += _done(told.events, is_run=is_run, is_certain=is_certain)
             written = {normal_path(file.path).rpartition("/")[2] for file in action.files if file.kind != "read"}
             for fate in action.removals if is_certain or is_run else ():
-                events.append(FilesRemoved(fate, is_certain and fate.path.rpartition("/")[2] not in written))
+                events.append(
+                    FilesRemoved(fate, is_certain and fate.is_sure and fate.path.rpartition("/")[2] not in written)
+                )
         if is_refused:  # nothing was done, and the refusal is no error of the work
             if call and told and refused_by == "user":
                 events.append(_turned_down(call, told.title, whole, message.at))
-        elif background and any(not one.has_ended for one in background) and action.kind == "run":
+        elif action.kind == "run" and (
+            any(not one.has_ended for one in background) or (what.ok and starts_in_background(action.command))
+        ):
             started = ResultOutcome(None, None, "started in the background")
             events.append(CallEnded(result.tool_use_id, action.command, "", started))
             news = repository_news(action.command, "", ok=True)
             events += [news] if news is not None else []
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
-            has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors) and checks(command)
-            is_masked = bool(what.ok) and says_failure(what.line) and runs_checks(command)
-            events.append(CallEnded(result.tool_use_id, command, runner_of(command), what, has_passed, is_masked))
+            hidden = _hidden(command, what)
+            runner = "" if is_quoting else runner_of(command) or shown_run or ""
+            is_shown = bool(what.ok) and is_quoting and only_shows(command) and not shows_log(command)
+            has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors or hidden) and checks(command)
+            events.append(CallEnded(result.tool_use_id, command, runner, what, has_passed, hidden, is_shown))
             news = repository_news(command, text, ok=is_certain)
             events += [news] if news is not None else []
         if call and call.is_users and not is_refused:
@@ -525,6 +570,16 @@ class LedgerExtractor:
                 events.append(PlanChanged(planned))
         events += background
         return base_tokens(whole)
+
+
+def _hidden(command: str, what: ResultOutcome) -> str:
+    """What is hidden behind the good end of a command that ran checks: failures, or whatever became of them."""
+    if not what.ok or not command:
+        return ""
+    if says_failure(what.line):
+        return FAILURES if runs_checks(command) else ""
+    is_seen = what.is_green or (_CLEAN.search(what.line) and not what.errors)
+    return UNSEEN if not is_seen and hides_outcome(command) else ""
 
 
 def block_text(block: Block) -> str:

@@ -11,6 +11,14 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?\n\s*\1\b", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
 _APART = re.compile(r"&&|\|\||[;|\n&(]")
+_SEPARATOR = re.compile(r"(&&|\|\||[;|\n&])")
+_REDIRECTED = re.compile(r"\d*[<>]&-?\d*|&>>?|(?<=\|)&")
+_STOPS = re.compile(r"\bset -\w*e")
+_GIVES_UP = re.compile(r"\s*(?:exit|return|false)\b")
+_FOLDERS = re.compile(
+    r"(?:\A|[;&|(]\s*)(?:cd|pushd)\s+(['\"]?)([^\s;&|)'\"]+)\1|"
+    r"\b(?:g?make|ninja|go|cargo|pnpm|just|npm|yarn|git)\s(?:-\S+\s)*(?:-C|--prefix|--cwd|--dir|--directory)[ =]?(\S+)"
+)
 _IN_FRONT = re.compile(
     r"\s*(?:(?:\w+=\S*|time|sudo|env|rtk|npx|bunx|exec|nice|(?:uv|poetry|pipenv|rye|hatch) run|bundle exec|"
     r"python[\d.]* -m|timeout \S+)\s+)*"
@@ -32,16 +40,24 @@ _WRAPS = re.compile(
     r"(?:\S*/)?(?:bash|sh|zsh|dash|fish|docker|podman|kubectl|ssh|su|nix-shell|eval|xargs|watch)(?![\w-])"
 )
 _SHOWS = re.compile(
-    r"(?:\S*/)?(?:cat|bat|head|tail|less|more|[ef]?grep|rg|ag|ack|sed|g?awk|cut|sort|uniq|wc|tr|tee|nl|jq|yq|column|echo|"
-    r"printf|find|fd|ls|tree|stat|diff|cd|pushd|popd|rm|cp|mv|mkdir|touch|chmod|test|curl|wget|git|gh|glab|journalctl|"
-    r"(?:docker|podman|kubectl)(?: compose)? logs)(?![\w-])"
+    r"(?:\S*/)?(?:cat|bat|head|tail|less|more|[ef]?grep|rg|ag|ack|sed|g?awk|cut|sort|uniq|wc|tr|nl|jq|yq|column|echo|"
+    r"printf|diff|cd|pushd|popd|journalctl|(?:docker|podman|kubectl)(?: compose)? logs|"
+    r"git(?: -[Cc] \S+)* (?:log|show|diff|blame|grep|reflog|cat-file))(?![\w-])"
 )
+_RUNS_NONE = re.compile(
+    r"(?:\S*/)?(?:tee|find|fd|ls|tree|stat|rm|cp|mv|mkdir|touch|chmod|test|true|sleep|set|export|curl|wget|git|gh|glab)"
+    r"(?![\w-])"
+)
+_INLINE = re.compile(r"(?:python[\d.]*|node|ruby|perl|php) +(?:-(?:\s|\Z)|-[ce]\b|<<|\Z)")
+_LOGS = re.compile(r"\blogs?\b|journalctl|\.(?:log|out|output|err)\b|\brun view\b")
+_TEST_LOGS = re.compile(r"\bgh run (?:view|watch)\b|\bglab ci (?:trace|view)\b")
 _GIT = re.compile(r"git(?: -C \S+| -c \S+)* (\S+)(.*)", re.DOTALL)
 _COMMITTED = re.compile(r"^\[(\S+(?: HEAD)?)(?: \(root-commit\))? ([0-9a-f]{7,40})\] (\S.*)$", re.MULTILINE)
 _LOGGED = re.compile(r"^([0-9a-f]{7,40}) (\S.*)$", re.MULTILINE)
 _PUSHED = re.compile(
     r"^ ?[ *+] +(?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}) +(\S+) +-> +(\S+)", re.MULTILINE
 )
+_NOT_PUSHED = re.compile(r"^(?:error|fatal): | ! \[(?:remote )?rejected\]", re.MULTILINE)
 _SWITCHED = re.compile(r"^(?:Switched to (?:a new )?branch|Already on) '([^']+)'$", re.MULTILINE)
 _ONE_NAME = re.compile(r"[\w./+-]+\Z")
 _CONFLICT = re.compile(r"^CONFLICT \([^)]*\): (?:Merge conflict in (\S+)|(\S+) deleted in)", re.MULTILINE)
@@ -72,18 +88,69 @@ class RepositoryNews(NamedTuple):
     conflicts: tuple[str, ...] = ()
     is_settled: bool = False  # a merge with conflicts was given up
     is_unseen: bool = False  # something was committed, and nothing says what
+    folder: str = ""  # where git was told to work
+
+
+def folder_of(command: str) -> str:
+    """Where a command goes first, as far as it says so; empty when it doesn't."""
+    folder = ""
+    for _, gone, given in _FOLDERS.findall(_HEREDOC.sub(" ", command)):
+        where = (gone or given).rstrip("/")
+        folder = where if where[:1] in ("/", "~") or not folder else f"{folder}/{where}"
+    return folder
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Whether two folders may be the same one, as far as commands say where they go."""
+    return not one or not other or one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
 
 
 def programs_in(command: str) -> Iterator[str]:
     """The programs that a command line calls, each with its arguments; what is quoted is left out."""
-    bare = _COMMENT.sub(" ", _QUOTED.sub(" _ ", _HEREDOC.sub(" ", command)))
-    for part in _APART.split(bare):
-        yield part[_IN_FRONT.match(part).end() :].strip()  # type: ignore[union-attr]
+    for part in _APART.split(_bare(command)):
+        yield _program(part)
+
+
+def _bare(command: str) -> str:
+    return _COMMENT.sub(" ", _QUOTED.sub(" _ ", _HEREDOC.sub(" ", command)))
+
+
+def _program(part: str) -> str:
+    return part[_IN_FRONT.match(part).end() :].strip()  # type: ignore[union-attr]
 
 
 def checks(command: str) -> bool:
     """Whether a command runs tests, a linter or a build: a program of it does, not a word in it."""
     return bool(_CHECK_HINT.search(command)) and any(_CHECK.match(program) for program in programs_in(command))
+
+
+def starts_in_background(command: str) -> bool:
+    """Whether a shell goes on at once behind a command, whose end nobody sees: it ends with `&`."""
+    return _bare(command).rstrip().endswith("&")
+
+
+def hides_outcome(command: str) -> bool:
+    """Whether how a command ended says nothing of the tests, linter or build that it ran: behind these stand a pipe,
+    another command, or `||`, or they run in the background.
+    """
+    if not checks(command):
+        return False
+    parts = _SEPARATOR.split(
+        _REDIRECTED.sub(" ", _bare(command)).replace("(", " ")
+    )  # programs, with what parts them between
+    passed_on = {"&&"}
+    passed_on |= {"|"} if "pipefail" in command or "PIPESTATUS" in command else set()
+    passed_on |= {";", "\n"} if _STOPS.search(command) else set()
+    for index in range(0, len(parts), 2):
+        if not _CHECK.match(_program(parts[index])):
+            continue
+        if index and parts[index - 1] == "||":
+            return True
+        for mark, program in zip(parts[index + 1 :: 2], parts[index + 2 :: 2], strict=True):
+            is_end = not program.strip(" \t)") and mark != "&"
+            if mark not in passed_on and not is_end and not (mark == "||" and _GIVES_UP.match(program)):
+                return True
+    return False
 
 
 def runs_checks(command: str) -> bool:
@@ -94,9 +161,30 @@ def runs_checks(command: str) -> bool:
     if any(_WRAPS.match(program) for program in programs_in(command)):
         lines += [quoted[1:-1] for quoted in _QUOTED.findall(command)]
     return any(
-        _CHECK.match(program) or (_CHECK_WORD.search(program) and not _SHOWS.match(program))
+        _CHECK.match(program)
+        or (_CHECK_WORD.search(program) and not (_SHOWS.match(program) or _RUNS_NONE.match(program)))
         for line in lines
         for program in programs_in(line)
+    )
+
+
+def shows_log(command: str, *, of_tests: bool = False) -> bool:
+    """Whether what a command shows was written by a program as it ran; `of_tests`: by the tests of a server."""
+    return bool((_TEST_LOGS if of_tests else _LOGS).search(command))
+
+
+def only_shows(command: str) -> bool:
+    """Whether a command only shows texts that are there."""
+    programs = [program for program in programs_in(command) if program]
+    return bool(programs) and all(_SHOWS.match(program) for program in programs)
+
+
+def runs_no_tests(command: str) -> bool:
+    """Whether none of the programs of a command can have run tests: what it prints of tests is of others."""
+    return all(
+        any(kind.match(program) for kind in (_SHOWS, _RUNS_NONE, _INLINE))
+        for program in programs_in(command)
+        if program
     )
 
 
@@ -108,7 +196,7 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
     is_pull = False
     for program in programs_in(command):
         found = _GIT.match(program)
-        if found:
+        if found and not (found[1] in ("push", "commit") and "--dry-run" in found[2]):
             deeds.append((found[1], found[2]))
         is_pull = is_pull or program.startswith(("gh pr create", "glab mr create"))
     verbs = [verb for verb, _ in deeds]
@@ -126,10 +214,10 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
     if "push" in verbs:
         found = _PUSHED.search(text)
         news = news._replace(
-            pushed=found[1] if found else MAYBE if ok else "",
+            pushed=found[1] if found else "" if not ok and _NOT_PUSHED.search(text) else MAYBE,
             is_pushed_first="commit" in verbs and verbs.index("push") < verbs.index("commit"),
         )
-    return news if news != RepositoryNews() else None
+    return news._replace(folder=folder_of(command)) if news != RepositoryNews() else None
 
 
 def _commits(command: str, text: str, verbs: list[str]) -> tuple[Commit, ...]:

@@ -29,6 +29,8 @@ _OUTPUT = re.compile(r"(?<![0-9&<>=-])>>?\|?[ \t]*([^\s&<>]+)")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]++|\\.)*+(?:\"|(?P<endless>\\?\Z))|(?<!\S)#[^\n]*", re.DOTALL)
 _AWAY = re.compile(r"\0(\d+)\0")
 _ASSIGNED = re.compile(r"\w+=")
+_PARTS = re.compile(r"([;|&\n()]+)")
+_CONDITION = re.compile(r"\s*(?:if|elif|then|else|while|until|for|case|do|function|select)\b")
 _LEADS = frozenset("sudo command time nohup env then do else { !".split())
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _READERS = frozenset({"cat", "head", "tail", "less", "more", "nl", "bat", "wc"})
@@ -64,12 +66,14 @@ class Removal:
     """Files that a command took away: `path` is a file, a folder or a pattern, or "" for all there are.
 
     `how`: deleted; moved, `to` another path; or undone, by version control, to what they were before, or gone.
+    `is_sure`: that the line ended well says that this was done.
     """
 
     path: str
     how: Literal["deleted", "moved", "undone"]
     to: str = ""
     by: str = ""
+    is_sure: bool = True
 
 
 class ShellReading(NamedTuple):
@@ -207,7 +211,10 @@ def _printed(words: list[str]) -> ShellFile | None:
 def _read_parts(command: str, cwd: str | None, files: list[ShellFile], removals: list[Removal], depth: int = 0) -> None:
     line, quoted = _put_away(command)
     where = cwd
-    for part in re.split(r"[;|&\n()]+", line):
+    parts = _PARTS.split(line)
+    for index, part in enumerate(parts):
+        if index % 2:
+            continue
         targets = [_unquoted(target, quoted) for target in _OUTPUT.findall(part)]
         words = [_unquoted(word, quoted) for word in _REDIRECTED.sub(" ", part).split()]
         while words and (words[0] in _LEADS or _ASSIGNED.match(words[0])):
@@ -227,7 +234,30 @@ def _read_parts(command: str, cwd: str | None, files: list[ShellFile], removals:
             named = [word for word in words[1:] if not word.startswith("-") and _is_path(word)]
             files += [ShellFile(join(where, path), "read") for path in named]
         for one in _removed(name, words[1:]):
-            removals.append(replace(one, path=one.path and join(where, one.path), to=one.to and join(where, one.to)))
+            is_sure = _is_surely_done(parts, index, is_forced=name == "rm" and _is_forced(words))
+            path, to = one.path and join(where, one.path), one.to and join(where, one.to)
+            removals.append(replace(one, path=path, to=to, is_sure=is_sure))
+
+
+def _is_surely_done(parts: list[str], index: int, *, is_forced: bool) -> bool:
+    """Whether a command of a line that ended well was run, and ended well: `parts` are commands, and what parts them.
+
+    One that no condition stands before has run. It ended well if all behind it hung on that, or when it is one that
+    always does.
+    """
+    if any(_CONDITION.match(part) for part in parts[: index + 1 : 2]):
+        return False
+    before, behind = [mark.strip() for mark in parts[1:index:2]], [mark.strip() for mark in parts[index + 1 :: 2]]
+    while behind and not "".join(parts[-2 * len(behind) :][1::2]).strip() and behind[-1] in ("", ";", ")"):
+        behind.pop()
+    if any(mark not in ("&&", "(", ")") for mark in behind):
+        is_alone = not before or before[-1] in ("", ";")
+        return is_forced and is_alone and behind[0] in ("", ";")
+    return not any("|" in mark for mark in before)
+
+
+def _is_forced(words: list[str]) -> bool:
+    return any(word == "--force" or (word[:1] == "-" and word[:2] != "--" and "f" in word) for word in words[1:])
 
 
 def _script(words: list[str]) -> str:
