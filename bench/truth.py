@@ -577,7 +577,7 @@ class Checker:
 
     def command(self, item: str) -> str:
         command, arrow, how = item.rpartition(" → ")
-        while arrow and not re.match(r"(?:ok|ran|failed|no result|ended without)\b", how):
+        while arrow and not re.match(r"(?:ok|ran|failed|no result|ended with(?:out)?)\b", how):
             command, arrow, rest = command.rpartition(" → ")
             how = f"{rest} → {how}"
         runs = self.runs(command if arrow else item)
@@ -591,7 +591,8 @@ class Checker:
 
     def outcome(self, runs: list[Call], how: str) -> str:
         masked = "ended without an error, with failures in its output"
-        states = rf"(ok|ran|no result|{masked}|failed \(([^)]*)\))"
+        answered = "ended with 1, which says no"
+        states = rf"(ok|ran|no result|{masked}|{answered}|failed \(([^)]*)\))"
         found = re.match(rf"{states}(?: \((\d+)×\))?(?:: (.*))?\Z", how, re.DOTALL)
         if found is None:
             return "not to be read"
@@ -605,6 +606,8 @@ class Checker:
             is_so = {
                 "ok": call.has_worked and not re.match(r"FAIL\b", line or ""),
                 masked: call.has_worked and bool(re.search(r"FAIL|\d (?:fail|error)", line or "")),
+                answered: call.code == 1
+                and bool(re.search(r"\b(?:grep|rg|diff|cmp|test|which|type|command -v)\b|\[ ", call.command)),
                 "ran": True,
             }.get(state, not call.has_worked and code in ("error", str(call.code)))
             shown = flat(line or "").strip("= ")

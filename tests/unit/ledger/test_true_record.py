@@ -241,7 +241,8 @@ def test_runs_of_one_package_say_nothing_of_another() -> None:
     """CMP-15: where the name of a test doesn't say where it is."""
     talk = Talk().user("Go").bash("go test ./config/", "--- FAIL: TestRead (0.1s)\nFAIL", is_error=True)
     assert "passes now" not in talk.bash("go test ./terminal/", "ok  \tx/terminal\t0.2s").text()
-    assert "passes now: TestRead" in talk.bash("go test ./config/ -count=1", "ok  \tx/config\t0.2s").text()
+    later = talk.bash("go test ./config/... ./terminal/... -count=1", "ok  \tx/config\t0.2s\nok  \tx/terminal\t0.2s")
+    assert "passes now: TestRead" in later.text()
 
 
 @pytest.mark.parametrize(
@@ -297,3 +298,34 @@ def test_a_push_that_may_have_failed_is_not_denied() -> None:
     failed = Talk().user("Go").bash("git commit -am 'Fix shop'", made)
     failed.bash("git push", "error: failed to push some refs to 'x'", is_error=True)
     assert "abc1234 Fix shop (nothing pushed since)" in failed.text()
+
+
+def test_commits_that_were_taken_back_are_gone() -> None:
+    """CMP-15: `git reset` goes back to a commit, or by so many."""
+    talk = Talk().user("Go")
+    for number in (1, 2, 3, 4):
+        talk.bash(
+            f"git commit -am 'Step {number}'", f"[main abc{number}{number}{number}{number}] Step {number}\n 1 file"
+        )
+    assert "abc4444 Step 4" in record(talk)
+    back = record(talk.bash("git reset --soft HEAD~1", "")).split("- committed: ")[1].split("\n")[0]
+    assert back.startswith("abc3333 Step 3") and "Step 4" not in back
+    back = record(talk.bash("git reset --hard abc1111", "HEAD is now at abc1111 Step 1"))
+    assert "abc1111 Step 1" in back and "Step 2" not in back.split("- committed: ")[1].split("\n")[0]
+    assert "- committed" not in record(talk.bash("git reset --hard origin/main", "HEAD is now at fff1111 Far"))
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "ended"),
+    [
+        ("grep -c error build.log", "Exit code 1\n0", "ended with 1, which says no: 0"),
+        ("cd /w && diff a b", "Exit code 1\n> y", "ended with 1, which says no: > y"),
+        ("cat x | grep y", "Exit code 1", "ended with 1, which says no"),
+        ("grep x nowhere", "Exit code 2\ngrep: nowhere: No such file", "failed (2): grep: nowhere"),
+        ("make", "Exit code 1\nboom", "failed (1): boom"),
+        ("grep x y && make", "Exit code 1\nboom", "failed (1): boom"),
+    ],
+)
+def test_an_answer_is_no_failure(command: str, output: str, ended: str) -> None:
+    """CMP-15: `grep` ends with 1 when it finds nothing."""
+    assert f"ran {command} → {ended}" in record(Talk().user("Go").bash(command, output, is_error=True))

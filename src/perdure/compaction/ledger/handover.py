@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from perdure.compaction.ledger.facts import clip
 from perdure.compaction.ledger.memory import CommandHistory, ErrorHistory, FileHistory, LedgerMemory, SpokenText
-from perdure.compaction.ledger.reader import FAILURES, runner_of
+from perdure.compaction.ledger.reader import ANSWER, FAILURES, runner_of
 from perdure.compaction.ledger.repository import MAYBE, checks
 from perdure.compaction.ledger.sheet import Sheet, SheetLine, clock, day, short_id
 from perdure.compaction.ledger.statements import announced_in, demands_in, next_in, question_in, told_in, unlabelled
@@ -37,6 +37,7 @@ _BEGINNING = 700  # units of a request that stands whole below
 _FILES, _COMMANDS, _RUNS, _BEFORE = 5, 2, 3, 5
 _COMMAND_UNITS, _RESULT_UNITS = 110, 70
 _COMMITS = 4
+ANSWERED = "ended with 1, which says no"
 MASKED = "ended without an error, with failures in its output"
 
 
@@ -362,6 +363,8 @@ def state_of(known: CommandHistory) -> str:
     """How the last run of a command ended."""
     if known.ok is None:
         return "ran" if known.line else "no result"
+    if known.hidden == ANSWER:
+        return ANSWERED
     if known.ok and known.hidden:
         return MASKED if known.hidden == FAILURES else "ran"
     return "ok" if known.ok else f"failed ({'error' if known.code in (None, 0) else known.code})"

@@ -163,6 +163,7 @@ class RepositoryState(msgspec.Struct):
             self._pushed(news)
         if news.is_amended:
             del self.commits[-1:]
+        self._take_back(news)
         known = {commit.sha for commit in self.commits}
         new = [
             CommitMade(sha, subject, on, here, folder=news.folder)
@@ -181,6 +182,16 @@ class RepositoryState(msgspec.Struct):
             self.branch = "" if news.branch == MAYBE else news.branch
         if news.pull:
             self.pulls = [*(pull for pull in self.pulls if pull != news.pull), news.pull][-_KEPT_PULLS:]
+
+    def _take_back(self, news: RepositoryNews) -> None:
+        """Commits that a reset took away aren't there any more; of one to a commit that isn't known, none may be."""
+        there = [commit for commit in self.commits if may_be_same(commit.folder, news.folder)]
+        if news.head:
+            at = next((i for i, one in enumerate(there) if _is_same_sha(one.sha, news.head)), -1)
+            gone = there[at + 1 :]
+        else:
+            gone = there[-news.dropped :] if news.dropped else []
+        self.commits = [commit for commit in self.commits if not any(commit is one for one in gone)]
 
     def _pushed(self, news: RepositoryNews) -> None:
         branch = news.pushed
@@ -492,6 +503,10 @@ class LedgerMemory(msgspec.Struct, dict=True):
         ]
 
 
+def _is_same_sha(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
 def _is_under(known: str, path: str) -> bool:
     """Whether a file that is known is the one at a path, lies in the folder at it, or fits a pattern; "" is all."""
     if not path or known == path or known.startswith(f"{path}/"):
@@ -524,7 +539,8 @@ def _covers(command: str, test: str, failed: str) -> bool:
     paths = [word for flag, word in selected if not flag]
     if file and paths and not any(_is_in(word, test, file) for word in paths):
         return False
-    if not file and paths and any(not flag for flag, _ in _selection(failed)) and test not in " ".join(paths):
+    before = [word for flag, word in _selection(failed) if not flag]
+    if not file and paths and before and test not in " ".join(paths) and not _overlap(paths, before):
         return False
     return all(_names(flag, word, test) for flag, word in selected if flag)
 
@@ -563,6 +579,12 @@ def _is_in(word: str, test: str, file: str) -> bool:
     path, _, name = word.partition("::")
     path = path.rstrip("/.")
     return (path in file or file in path) and name.partition("[")[0] in test if path else name in test
+
+
+def _overlap(some: list[str], others: list[str]) -> bool:
+    """Whether one of the packages or folders is one of the others, or has one of them in it, or is in one."""
+    parts = [[f"{path.removesuffix('...').rstrip('/')}/" for path in paths] for paths in (some, others)]
+    return any(one.startswith(other) or other.startswith(one) for one in parts[0] for other in parts[1])
 
 
 def _names(flag: str, word: str, test: str) -> bool:

@@ -23,6 +23,7 @@ from perdure.compaction.ledger.facts import (
 )
 from perdure.compaction.ledger.repository import (
     RepositoryNews,
+    answers,
     checks,
     hides_outcome,
     only_shows,
@@ -138,7 +139,7 @@ _RUNNER = re.compile(
     r"mise run test\S*|runtests\S*|bin/test\S*|rake test)"
 )
 _CLEAN = re.compile(
-    r"all (?:checks|tests) passed|success|no (?:issues|errors|problems)|\b0 (?:errors|issues|problems|failures)|"
+    r"\ball (?:checks |tests )?pass|success|no (?:issues|errors|problems)|\b0 (?:errors|issues|problems|failures)|"
     r"\b(?:exit\w*|status|code|rc)\W{1,3}0\b|compiled success|^PASS|^ok\b",
     re.IGNORECASE,
 )
@@ -265,7 +266,7 @@ def _may_sum_up(text: str) -> bool:
     return _has(text.lower(), _SUMMARY_HINTS)
 
 
-FAILURES, UNSEEN = "failures", "unseen"
+FAILURES, UNSEEN, ANSWER = "failures", "unseen", "answer"
 SAID, INPUT, USER, OUTPUT, THOUGHT, REPORT = range(6)  # who said it; a report is what a sub-agent tells the agent
 
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
@@ -366,7 +367,9 @@ class CallEnded(NamedTuple):
     runner: str
     what: ResultOutcome
     is_check: bool = False  # it passed, and ran tests, a linter or a build
-    hidden: str = ""  # it ended well, as a pipe does, but these told of `FAILURES`, or it says nothing of them
+    # How it ended isn't how its work did: well, as a pipe does, but tests told of `FAILURES`, or nobody saw (`UNSEEN`);
+    # or with 1, which is an `ANSWER`.
+    hidden: str = ""
     is_shown: bool = False  # it only showed a text: what stands there of errors didn't happen here
 
 
@@ -573,7 +576,9 @@ class LedgerExtractor:
 
 
 def _hidden(command: str, what: ResultOutcome) -> str:
-    """What is hidden behind the good end of a command that ran checks: failures, or whatever became of them."""
+    """What is hidden behind the end of a command: failures of checks, whatever became of them, or an answer."""
+    if what.code == 1 and answers(command):
+        return ANSWER
     if not what.ok or not command:
         return ""
     if says_failure(what.line):

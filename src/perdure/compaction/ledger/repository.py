@@ -48,6 +48,10 @@ _RUNS_NONE = re.compile(
     r"(?:\S*/)?(?:tee|find|fd|ls|tree|stat|rm|cp|mv|mkdir|touch|chmod|test|true|sleep|set|export|curl|wget|git|gh|glab)"
     r"(?![\w-])"
 )
+_ANSWERS = re.compile(
+    r"(?:\S*/)?(?:[ef]?grep|rg|ag|ack|diff|cmp|test|\[|pgrep|which|command -v|type|"
+    r"git(?: -[Cc] \S+)* (?:grep|diff .*--(?:exit-code|quiet)|show-ref|merge-base|check-ignore))(?![\w-])"
+)
 _INLINE = re.compile(r"(?:python[\d.]*|node|ruby|perl|php) +(?:-(?:\s|\Z)|-[ce]\b|<<|\Z)")
 _LOGS = re.compile(r"\blogs?\b|journalctl|\.(?:log|out|output|err)\b|\brun view\b")
 _TEST_LOGS = re.compile(r"\bgh run (?:view|watch)\b|\bglab ci (?:trace|view)\b")
@@ -58,6 +62,8 @@ _PUSHED = re.compile(
     r"^ ?[ *+] +(?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}) +(\S+) +-> +(\S+)", re.MULTILINE
 )
 _NOT_PUSHED = re.compile(r"^(?:error|fatal): | ! \[(?:remote )?rejected\]", re.MULTILINE)
+_HEAD_AT = re.compile(r"^HEAD is now at ([0-9a-f]{7,40})\b", re.MULTILINE)
+_BEFORE_HEAD = re.compile(r"(?:HEAD|@)(?:~(\d*)|(\^+))\s*\Z")
 _SWITCHED = re.compile(r"^(?:Switched to (?:a new )?branch|Already on) '([^']+)'$", re.MULTILINE)
 _ONE_NAME = re.compile(r"[\w./+-]+\Z")
 _CONFLICT = re.compile(r"^CONFLICT \([^)]*\): (?:Merge conflict in (\S+)|(\S+) deleted in)", re.MULTILINE)
@@ -86,6 +92,8 @@ class RepositoryNews(NamedTuple):
     branch: str | None = None
     pull: str = ""
     conflicts: tuple[str, ...] = ()
+    dropped: int = 0  # so many of the last commits were taken back, or
+    head: str = ""  # all behind this one
     is_settled: bool = False  # a merge with conflicts was given up
     is_unseen: bool = False  # something was committed, and nothing says what
     folder: str = ""  # where git was told to work
@@ -179,6 +187,12 @@ def only_shows(command: str) -> bool:
     return bool(programs) and all(_SHOWS.match(program) for program in programs)
 
 
+def answers(command: str) -> bool:
+    """Whether a command says no by ending with 1: `grep` that finds nothing, `diff` of two that differ."""
+    programs = [program for program in programs_in(command) if program and not program.startswith("cd ")]
+    return bool(programs) and bool(_ANSWERS.match(programs[-1]))
+
+
 def runs_no_tests(command: str) -> bool:
     """Whether none of the programs of a command can have run tests: what it prints of tests is of others."""
     return all(
@@ -208,6 +222,8 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
         conflicts=tuple(dict.fromkeys(one or other for one, other in _CONFLICT.findall(text)))
         if set(verbs) & set(_COMMITS) | {"stash"} & set(verbs)
         else (),
+        dropped=_taken_back(deeds) if ok else 0,
+        head=_HEAD_AT.findall(text)[-1] if "reset" in verbs and _HEAD_AT.search(text) else "",
         is_settled=ok and any("--abort" in rest or (verb == "reset" and "--hard" in rest) for verb, rest in deeds),
     )
     news = news._replace(is_unseen=ok and not news.commits and bool(set(verbs) & set(_COMMITS)))
@@ -229,6 +245,12 @@ def _commits(command: str, text: str, verbs: list[str]) -> tuple[Commit, ...]:
         logged = [Commit(sha, subject.strip(), "") for sha, subject in _LOGGED.findall(text) if subject in command]
         told = list(reversed(logged))
     return tuple(dict.fromkeys(told))
+
+
+def _taken_back(deeds: list[tuple[str, str]]) -> int:
+    """How many commits `git reset HEAD~2` took back."""
+    found = [_BEFORE_HEAD.search(rest) for verb, rest in deeds if verb == "reset"]
+    return sum(int(one[1] or 1) if one[1] is not None else len(one[2]) for one in found if one is not None)
 
 
 def _branch(deeds: list[tuple[str, str]], text: str, *, ok: bool) -> str | None:
