@@ -275,10 +275,12 @@ class Checker:
         self.log, self.verdict = log, verdict
         self.words = [flat(text) for text in log.words]
         self.commands: dict[str, list[Call]] = defaultdict(list)
+        home = ""  # where commands run that name no other folder
         for call in log.every():
             if call.command:
-                line = flat(call.command[:2_000])
-                self.commands[line].append(call)
+                line, folder = flat(call.command[:2_000]), call.given.get("workdir") or call.given.get("cwd") or ""
+                home = home or folder
+                self.commands[line if folder in ("", home) else f"cd {folder} && {line}"].append(call)
         self.results = [flat(call.result) for call in log.every()]
         self.given = [flat("\n".join(every_text(call.given))).replace("\\", "/") for call in log.every()]
         self.said = [lean(text) for text in log.others]

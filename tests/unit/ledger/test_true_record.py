@@ -300,6 +300,31 @@ def test_a_push_that_may_have_failed_is_not_denied() -> None:
     assert "abc1234 Fix shop (nothing pushed since)" in failed.text()
 
 
+def codex(talk: Talk, command: str, folder: str, output: str, code: int = 0) -> Talk:
+    result = f"Wall time: 1\nProcess exited with code {code}\nOutput:\n{output}"
+    return talk.ran("exec_command", {"cmd": command, "workdir": folder}, result)
+
+
+def test_a_command_in_the_folder_of_its_call_is_another_one() -> None:
+    """CMP-15: Codex says beside a command where it runs; what ran elsewhere heals, resolves and pushes nothing here."""
+    talk = codex(Talk().user("Go"), "make deploy", "/srv/a", "done")
+    codex(talk, "make deploy", "/srv/b", "error: boom went it", 2)
+    codex(talk, "make deploy", "/srv/a", "done")
+    codex(talk, "pytest -q", "/srv/a", FAILS, 1)
+    codex(talk, "pytest -q", "/srv/b", "9 passed in 1s")
+    text = record(talk)
+    assert "make deploy → ok (2×): done" in text and "cd /srv/b && make deploy → failed (2): error: boom" in text
+    assert "passes now" not in text and "resolved" not in text
+    assert "passes now: tests/test_a.py::test_one" in record(codex(talk, "pytest -q", "/srv/a", "9 passed in 1s"))
+
+
+def test_an_error_stays_when_its_command_passed_elsewhere() -> None:
+    """CMP-15."""
+    talk = Talk().user("Go").bash("cd /srv/a && make", "Exit code 2\nerror: undefined name fooBar", is_error=True)
+    assert "resolved" not in talk.bash("cd /srv/b && make", "fine").text()
+    assert "resolved" in talk.bash("cd /srv/a && make", "fine").text()
+
+
 def test_commits_that_were_taken_back_are_gone() -> None:
     """CMP-15: `git reset` goes back to a commit, or by so many."""
     talk = Talk().user("Go")

@@ -246,6 +246,7 @@ class LedgerMemory(msgspec.Struct, dict=True):
     called: int = -1  # where the last call stood
     checked: int = -1  # where the last check passed: tests, a linter or a build
     check: str = ""
+    home: str = ""  # the folder that the first call named beside its command
 
     def absorb(self, extracts: Iterable[LedgerExtract]) -> LedgerMemory:
         """Take in what some messages say, in order; returns itself."""
@@ -301,7 +302,8 @@ class LedgerMemory(msgspec.Struct, dict=True):
         elif isinstance(event, FileTouched):
             self._touched(event)
         elif isinstance(event, CommandRan):
-            command = one_line(event.command)
+            self.home = self.home or event.folder
+            command = self._placed(event.command, event.folder)
             known = self.commands.pop(command, None) or CommandHistory()
             self.commands[command] = CommandHistory(known.count + 1, here, event.at, id=event.id)
         elif isinstance(event, CallEnded):
@@ -400,9 +402,17 @@ class LedgerMemory(msgspec.Struct, dict=True):
             names = list(dict.fromkeys((*file.names, *(self.files.get(new) or FileHistory()).names)))[:_KEPT_NAMES]
             self.files[new] = FileHistory(max(1, file.edits), 0, self.tokens, self.tokens, [], names)
 
+    def _placed(self, command: str, folder: str) -> str:
+        """A command on one line; one that a call ran elsewhere than the first is another command, and says so."""
+        line = one_line(command)
+        return f"cd {folder} && {line}" if line and folder and folder != self.home else line
+
+    def _folder(self, command: str) -> str:
+        return folder_of(command) or self.home
+
     def _ended(self, event: CallEnded) -> None:
         what, here = event.what, self.tokens
-        command = one_line(event.command)
+        command = self._placed(event.command, event.folder)
         known = self.commands.get(command) if command else None
         if known is not None:
             known.ok, known.code, known.line, known.hidden = what.ok, what.code, what.line, event.hidden
@@ -426,15 +436,22 @@ class LedgerMemory(msgspec.Struct, dict=True):
                 self.tests[name].is_failing = False
         if not what.ok or what.failed or what.is_red:
             return
+        where = self._folder(command)
         ran = _passed_with(command) if command and not what.errors else ()
         for trouble in self.errors.values():
-            if trouble.command in ran and trouble.last < self.tokens and not trouble.is_over:
+            if (
+                trouble.command in ran
+                and may_be_same(where, self._folder(trouble.command))
+                and trouble.last < self.tokens
+                and not trouble.is_over
+            ):
                 trouble.is_over = True
                 trouble.cures = self._changed_since(trouble.last)
         if not (what.is_green and event.runner):
             return
         for name, test in self.tests.items():
-            is_same = test.runner in (event.runner, "") and _covers(command, name, test.command)
+            is_there = may_be_same(where, self._folder(test.command))
+            is_same = is_there and test.runner in (event.runner, "") and _covers(command, name, test.command)
             if test.command == command or is_same:
                 test.is_failing = False
 
@@ -527,11 +544,7 @@ def _told(known: PlannedTask | None, todo: TodoEntry, here: int, at: float | Non
 
 
 def _covers(command: str, test: str, failed: str) -> bool:
-    """Whether a run of a test runner that passed ran this test, which failed in another: in the same folder, as far as
-    both say where, and not only others (CMP-15).
-    """
-    if not may_be_same(folder_of(command), folder_of(failed)):
-        return False
+    """Whether a run of tests that passed ran this one, which failed in another run, and not only others (CMP-15)."""
     selected = _selection(command)
     if selected == _selection(failed):
         return True
@@ -915,6 +928,7 @@ def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> L
         called=memory.called,
         checked=memory.checked,
         check=memory.check,
+        home=memory.home,
     )
 
 

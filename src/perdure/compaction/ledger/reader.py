@@ -351,12 +351,13 @@ class FilesRemoved(NamedTuple):
 
 
 class CommandRan(NamedTuple):
-    """A command was run."""
+    """A command was run; `folder`: where, as the call says it beside the command."""
 
     id: str
     at: float | None
     command: str
     runner: str
+    folder: str = ""
 
 
 class CallEnded(NamedTuple):
@@ -370,6 +371,7 @@ class CallEnded(NamedTuple):
     # How it ended isn't how its work did: well, as a pipe does, but tests told of `FAILURES`, or nobody saw (`UNSEEN`);
     # or with 1, which is an `ANSWER`.
     hidden: str = ""
+    folder: str = ""
     is_shown: bool = False  # it only showed a text: what stands there of errors didn't happen here
 
 
@@ -493,7 +495,7 @@ class LedgerExtractor:
             written_to = [file.path.rpartition("/")[2] for file in action.files if file.kind in ("edit", "write")]
             self._outputs.update(dict.fromkeys(written_to, runner_of(action.command)))
         if action.kind == "run" and action.command:
-            does.append(CommandRan(use.id, message.at, action.command, runner_of(action.command)))
+            does.append(CommandRan(use.id, message.at, action.command, runner_of(action.command), action.folder))
         planned = todo_update(action.kind, use.name, arguments)
         if planned is not None and planned.how != "added":  # what is added has its id from the result
             events.append(PlanChanged(planned))
@@ -553,8 +555,8 @@ class LedgerExtractor:
             any(not one.has_ended for one in background) or (what.ok and starts_in_background(action.command))
         ):
             started = ResultOutcome(None, None, "started in the background")
-            events.append(CallEnded(result.tool_use_id, action.command, "", started))
-            news = repository_news(action.command, "", ok=True)
+            events.append(CallEnded(result.tool_use_id, action.command, "", started, folder=action.folder))
+            news = repository_news(action.command, "", ok=True, folder=action.folder)
             events += [news] if news is not None else []
         elif is_run or what.errors:
             command = action.command if action.kind == "run" else ""
@@ -562,8 +564,10 @@ class LedgerExtractor:
             runner = "" if is_quoting else runner_of(command) or shown_run or ""
             is_shown = bool(what.ok) and is_quoting and only_shows(command) and not shows_log(command)
             has_passed = bool(what.ok) and not (what.failed or what.is_red or what.errors or hidden) and checks(command)
-            events.append(CallEnded(result.tool_use_id, command, runner, what, has_passed, hidden, is_shown))
-            news = repository_news(command, text, ok=is_certain)
+            events.append(
+                CallEnded(result.tool_use_id, command, runner, what, has_passed, hidden, action.folder, is_shown)
+            )
+            news = repository_news(command, text, ok=is_certain, folder=action.folder)
             events += [news] if news is not None else []
         if call and call.is_users and not is_refused:
             events += _answered(call, whole, message.at)

@@ -202,8 +202,8 @@ def runs_no_tests(command: str) -> bool:
     )
 
 
-def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | None:
-    """What a command and what it printed say of version control; None when that is nothing."""
+def repository_news(command: str, text: str, *, ok: bool, folder: str = "") -> RepositoryNews | None:
+    """What a command, run in a folder, and what it printed say of version control; None when that is nothing."""
     if "git " not in command and "gh pr" not in command:
         return None
     deeds: list[tuple[str, str]] = []
@@ -233,7 +233,7 @@ def repository_news(command: str, text: str, *, ok: bool) -> RepositoryNews | No
             pushed=found[1] if found else "" if not ok and _NOT_PUSHED.search(text) else MAYBE,
             is_pushed_first="commit" in verbs and verbs.index("push") < verbs.index("commit"),
         )
-    return news._replace(folder=folder_of(command)) if news != RepositoryNews() else None
+    return news._replace(folder=folder_of(command) or folder) if news != RepositoryNews() else None
 
 
 def _commits(command: str, text: str, verbs: list[str]) -> tuple[Commit, ...]:

@@ -89,8 +89,8 @@ class FileUse:
 class ToolAction:
     """What a call asks to do, whatever came of it.
 
-    `command` is the line that it runs and `shell` what that does to files; `patch` the files of a patch; `written` is
-    the text that goes into files.
+    `command` is the line that it runs, in the `folder` that it names, and `shell` what that does to files; `patch` the
+    files of a patch; `written` is the text that goes into files.
     """
 
     kind: ActionKind
@@ -100,6 +100,7 @@ class ToolAction:
     written: str = ""
     shell: tuple[ShellFile, ...] = ()
     patch: tuple[PatchedFile, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ def _run(command: str, arguments: Mapping[str, Any]) -> ToolAction:
     paths = {use.path for use in changed}
     looked = dict.fromkeys(FileUse(file.path, "read") for file in read.files if file.how == "read")
     files = (*changed, *(use for use in looked if use.path not in paths))
-    return ToolAction("run", command, files, (*gone, *read.removals), read.written, read.files, patch)
+    return ToolAction("run", command, files, (*gone, *read.removals), read.written, read.files, patch, folder or "")
 
 
 def _joined(folder: str | None, file: PatchedFile) -> PatchedFile:
