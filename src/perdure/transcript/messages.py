@@ -194,6 +194,9 @@ class Message(
         if "origin" not in fields:
             answers = any(block.type == "tool_result" for block in blocks)
             fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")
+        for name in ("refused", "answered"):
+            if isinstance(fields.get(name), str):  # one id; else each of its letters would be one
+                fields[name] = (fields[name],)
         if "refused" in fields:
             given = (RefusedCall(ToolUseId(one)) if isinstance(one, str) else one for one in fields["refused"])
             fields["refused"] = tuple(given)

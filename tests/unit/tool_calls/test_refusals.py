@@ -160,6 +160,8 @@ def test_a_message_says_which_calls_were_turned_down() -> None:
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}
     message = Message.of("user", [result], refused=["t1"])
     assert (message.refused_by("t1"), message.refused_by("t2")) == ("user", None)
+    one = Message.of("user", [result], refused="t1", answered="t1")
+    assert one.refused_by("t1") == "user" and one.answered == ("t1",)
 
 
 def test_through_the_gateway_the_names_of_tools_are_those_of_the_session() -> None:
