@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from perdure.adapters import former
 from perdure.adapters.machine.clients import claude_folder
 from perdure.adapters.machine.repositories import text_below
+from perdure.adapters.machine.system import read_file
 from perdure.adapters.machine.trust import (
     CLAUDE_FILES,
     CONFIG,
@@ -358,7 +359,7 @@ def _layers(
     layers = _Layers()
     if claude is not None:
         layers.take_claude(*claude, environ=environ)
-    if user.is_file():
+    if user.exists():
         layers.take_file(user, f"user file {user}")
     if project is not None:
         before = len(layers.warnings)
@@ -463,7 +464,7 @@ class _Layers:
     def _claude_file(self, path: Path, root: Path | None) -> dict[str, Any] | None:
         """What stands in a file of Claude Code's; None where there is none. `root`: it must not lead out of there."""
         try:
-            content = json.loads(path.read_bytes() if root is None else text_below(path, root, most_bytes=MOST_BYTES))
+            content = json.loads(read_file(path) if root is None else text_below(path, root, most_bytes=MOST_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as e:
@@ -589,7 +590,7 @@ class _Layers:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return _parsed(path, path.read_text(encoding="utf-8"))
+        return _parsed(path, read_file(path).decode())
     except OSError as e:
         raise BadSetting(f"{path}: {e.strerror or e}: the settings can't be read") from e
     except UnicodeDecodeError as e:

@@ -24,7 +24,7 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.disk import make_private
-from perdure.adapters.machine.system import lock, open_itself, read_at
+from perdure.adapters.machine.system import lock, open_itself, read_at, read_file
 from perdure.context.cost import ForkSpending
 from perdure.errors import JournalError, SpendingCapReached
 from perdure.ports.home import Documents
@@ -216,7 +216,7 @@ class CappedSpending:
         if name not in self._days:
             day = self._days[name] = _Day(self._folder / f"{name}.jsonl" if self._folder is not None else None)
             if day.path is not None and day.path.is_file():
-                day.take(day.path.read_bytes())
+                day.take(read_file(day.path))
         return self._days[name]
 
     def _days_before(self, today: str) -> list[str]:
@@ -299,7 +299,7 @@ def write_of_command(home: Path, spent: Iterable[ForkSpending]) -> None:
 def read_of_commands(home: Path) -> list[ForkSpending]:
     """All that commands asked models beside any session; a line that isn't one of these is left out."""
     try:
-        lines = (home / FOLDER / COMMANDS).read_bytes().splitlines()
+        lines = read_file(home / FOLDER / COMMANDS).splitlines()
     except FileNotFoundError:
         return []
     found = []

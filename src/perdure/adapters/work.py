@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from perdure.adapters.journal.disk import make_private, sqlite_journal_mode
+from perdure.adapters.journal.disk import check_database, make_private, sqlite_journal_mode
 from perdure.errors import ClaimLost, JournalError, NewerFormat
 from perdure.ports.home import Backlog, Claim
 
@@ -192,6 +192,7 @@ class SqliteWorkQueue:
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
             make_private(self._path.parent)
+            check_database(self._path)
         db = sqlite3.connect(
             self._path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -23,6 +23,7 @@ from perdure.adapters.journal.store import EDGE_BYTES, SessionFiles, SessionStor
 from perdure.adapters.logs import LogFile, read_log
 from perdure.adapters.machine.clock import SystemClock
 from perdure.adapters.machine.repositories import GIT, is_no_project
+from perdure.adapters.machine.system import open_file
 from perdure.context.passes import blob_id
 from perdure.engine.imports import (
     ImportResult,
@@ -421,7 +422,7 @@ def _noted_source(journal: Path) -> ImportSource | None:
 
 def _last_lines(journal: Path) -> Iterator[bytes]:
     try:
-        with journal.open("rb") as file:
+        with open(open_file(journal, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - EDGE_BYTES))
             yield from reversed(file.read(EDGE_BYTES).split(b"\n"))

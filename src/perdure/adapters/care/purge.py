@@ -33,6 +33,7 @@ from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, discard_index
 from perdure.adapters.journal.store import BLOBS
 from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.machine.system import read_file
 from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
@@ -280,7 +281,7 @@ class Purge:
     def _has_message(self, journal: Path) -> bool:
         """Whether the message may stand in this journal: that of its session, or of a fork."""
         assert self.message is not None
-        data = journal.read_bytes()
+        data = read_file(journal)
         names = (self.message.message, *self.message.calls)
         return any(name.encode() in data for name in names if name)
 
@@ -374,7 +375,7 @@ class Purge:
 
     def _read(self, path: Path) -> bytes:
         if not self._is_outside(path):
-            return path.read_bytes()
+            return read_file(path)
         with self._without_links(path) as (root, name):
             return root.read(name, limit_bytes=sys.maxsize - 1)
 
@@ -388,7 +389,7 @@ class Purge:
 
     def _blob(self, path: Path) -> bytes | None:
         """What a blob becomes; empty bytes for one that is damaged and holds it; None for one that doesn't."""
-        stored = path.read_bytes()
+        stored = read_file(path)
         content = unpacked(stored)
         if content is None:
             part = zlib.decompressobj()
@@ -529,7 +530,7 @@ class Purge:
         try:
             return self._rewritten(journal)
         except JournalError as e:
-            if self._purge.is_in(journal.read_bytes()):
+            if self._purge.is_in(read_file(journal)):
                 raise
             self.report.unread.append(str(e))
             return None
@@ -646,7 +647,7 @@ class Purge:
         if self.message is not None:
             return
         for path in (self.home / name for name in _USERS_OWN):
-            if path.is_file() and self._purge.is_in(path.read_bytes()):
+            if path.is_file() and self._purge.is_in(read_file(path)):
                 self.report.left.append(f"{path}: is yours to edit")
         for root in (*self._mine, *self.also):
             for path in root.rglob("*"):

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.adapters.journal.disk import Disk, discard, write_all, write_new
-from perdure.adapters.machine.system import BUSY, CLOSE_ON_EXEC, lock_now, unlock
+from perdure.adapters.machine.system import BUSY, lock_now, open_file, read_file, unlock
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionBusy
 from perdure.transcript.codec import seal, unseal
 
@@ -51,7 +51,7 @@ class SessionLock:
         path = directory / LOCK
         while True:
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600)
+                fd = open_file(path, os.O_RDWR | os.O_CREAT)
             except OSError as e:
                 raise JournalError(f"{path}: {e.strerror}: the session can't be locked for writing") from e
             try:
@@ -120,7 +120,7 @@ if hasattr(os, "register_at_fork"):
 def read_holder(directory: Path) -> LockHolder | None:
     """What the lock file says; None when it says nothing. That someone is named doesn't mean that the lock is held."""
     try:
-        return msgspec.json.decode((directory / LOCK).read_bytes(), type=LockHolder)
+        return msgspec.json.decode(read_file(directory / LOCK), type=LockHolder)
     except (OSError, msgspec.MsgspecError):
         return None
 

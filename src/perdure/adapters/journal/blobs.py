@@ -22,7 +22,7 @@ import anyio.to_thread
 from perdure.adapters.journal.append_file import disk_refusal
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.reading import JournalScan
-from perdure.adapters.machine.system import NO_LINK, NO_LINKS
+from perdure.adapters.machine.system import NO_LINK, NO_LINKS, read_file
 from perdure.errors import JournalError, MalformedBlock
 from perdure.transcript.blocks import Block, ToolResult
 from perdure.transcript.messages import BlobId, Message
@@ -142,7 +142,7 @@ class FileBlobs:
                 except OSError as e:
                     if e.errno not in NO_LINKS:
                         raise
-                    write_new(self.disk, directory / name, (self.directory / name).read_bytes())
+                    write_new(self.disk, directory / name, read_file(self.directory / name))
             self.disk.sync_directory(directory)
 
     def _is_whole(self, blob: BlobId) -> bool:

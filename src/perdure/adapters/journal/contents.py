@@ -56,6 +56,7 @@ from perdure.adapters.journal.store import (
     secret_key,
 )
 from perdure.adapters.machine.rooted import RootedFolder, why_refused
+from perdure.adapters.machine.system import open_file, read_file
 from perdure.adapters.memory.directory import CACHES, left_out
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
@@ -592,7 +593,7 @@ def _all_in(root: RootedFolder) -> dict[str, tuple[bytes, float]]:
 def _project_in(directory: Path) -> str | None:
     """The project that the session in a folder is of."""
     try:
-        with (directory / JOURNAL).open("rb") as file:
+        with open(open_file(directory / JOURNAL, os.O_RDONLY), "rb") as file:
             return decode_header(file.readline()).project
     except (OSError, PerdureError):
         return None
@@ -659,13 +660,13 @@ def _is_held(directory: Path) -> bool:
 
 
 def _dated(path: Path) -> tuple[float, bytes]:
-    return path.stat().st_mtime, hashlib.sha256(path.read_bytes()).digest()
+    return path.stat().st_mtime, hashlib.sha256(read_file(path)).digest()
 
 
 def _read(path: Path) -> bytes | None:
     with _told(path, "it can't be read"):
         try:
-            return path.read_bytes()
+            return read_file(path)
         except FileNotFoundError:
             return None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from perdure.adapters.machine.system import (
-    CLOSE_ON_EXEC,
     NO_LINKS,
+    check_file,
+    open_file,
     read_at,
     replace,
     sync_data,
@@ -23,7 +25,8 @@ class Disk:
     """The real thing. Everything raises OSError; nothing here retries or hides an error."""
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
-        return os.open(path, flags | CLOSE_ON_EXEC, mode)
+        """A regular file, without waiting: what else stands there is an error."""
+        return open_file(path, flags, mode)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -121,6 +124,17 @@ def sqlite_journal_mode() -> str:
     import sqlite3
 
     return "WAL" if sqlite3.sqlite_version_info >= _SQLITE_WAL_SINCE else "TRUNCATE"
+
+
+def check_database(path: Path) -> None:
+    """Refuse a database of SQLite of which a part is no regular file: SQLite would wait at a pipe.
+
+    Raises:
+        OSError: One is.
+    """
+    for part in ("", "-journal", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            check_file(f"{path}{part}")
 
 
 def make_private(directory: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from perdure.adapters.journal.disk import DISK, Disk, make_private, write_all, write_new
-from perdure.adapters.machine.system import lock, open_folder_lock
+from perdure.adapters.machine.system import lock, open_file, open_folder_lock
 from perdure.errors import JournalError
 from perdure.ports.home import KeptDocument
 
@@ -72,7 +72,7 @@ class FileDocuments:
 
     def _read(self, path: Path) -> KeptDocument | None:
         try:
-            with path.open("rb") as file:
+            with open(open_file(path, os.O_RDONLY), "rb") as file:
                 data = file.read()
                 return KeptDocument(data, hashlib.sha256(data).hexdigest(), os.fstat(file.fileno()).st_mtime)
         except FileNotFoundError:
@@ -144,7 +144,7 @@ class FileNames:
 
     def _names(self) -> dict[str, float]:
         try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
+            with open(open_file(self.path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
                 now = os.fstat(file.fileno())
                 is_of = now.st_ino, now.st_size, now.st_mtime_ns
                 if self._known[0] != is_of:

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.journal.disk import DISK, make_private
+from perdure.adapters.journal.disk import DISK, check_database, make_private
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.store import SessionStore
 from perdure.errors import PerdureError
@@ -156,6 +156,7 @@ class FileLinks:
         if self._db is None:
             make_private(self._home)
             written = max((path.stat().st_mtime for path in self._home.glob(f"{self._path.name}*")), default=0.0)
+            check_database(self._path)
             db = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)  # one thread at a time
             try:
                 self._path.chmod(0o600)

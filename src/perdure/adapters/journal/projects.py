@@ -18,7 +18,7 @@ from pathlib import Path
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.reading import header_at
-from perdure.adapters.machine.system import CLOSE_ON_EXEC, HAS_LONG_PATHS
+from perdure.adapters.machine.system import HAS_LONG_PATHS, open_file, read_file
 from perdure.errors import PerdureError
 from perdure.transcript.records import Header
 
@@ -130,7 +130,7 @@ def folders_in(parent: Path) -> list[Path]:
 
 def _header_in(directory: Path) -> Header | None:
     try:
-        fd = os.open(directory / JOURNAL, os.O_RDONLY | CLOSE_ON_EXEC)
+        fd = open_file(directory / JOURNAL, os.O_RDONLY)
         try:
             return header_at(fd)
         finally:
@@ -141,7 +141,7 @@ def _header_in(directory: Path) -> Header | None:
 
 def _noted(note: Path) -> str | None:
     try:
-        return os.fsdecode(note.read_bytes()).rstrip("\n") or None
+        return os.fsdecode(read_file(note)).rstrip("\n") or None
     except OSError:
         return None
 

@@ -20,6 +20,7 @@ from perdure.adapters.journal.reading import (
     numbering_faults,
     short_damage,
 )
+from perdure.adapters.machine.system import read_file
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
 from perdure.transcript.codec import VERSION, decode_line, encode_header, encode_line
@@ -69,7 +70,7 @@ def set_aside(path: Path, scan: JournalScan) -> tuple[RecoveredLine, ...]:
 
 def _pieces_of(beside: Path) -> Iterator[bytes]:
     try:
-        raw = beside.read_bytes()
+        raw = read_file(beside)
     except OSError as e:
         raise JournalError(f"{beside}: {e.strerror or e}: what was set aside can't be read") from e
     for line in raw.split(b"\n"):

@@ -21,7 +21,7 @@ import msgspec
 
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.blobs import FileBlobs
-from perdure.adapters.journal.disk import DISK, Disk, make_private, sqlite_journal_mode
+from perdure.adapters.journal.disk import DISK, Disk, check_database, make_private, sqlite_journal_mode
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
 from perdure.adapters.journal.session_search import (
@@ -36,7 +36,7 @@ from perdure.adapters.journal.session_search import (
     sessions_read,
 )
 from perdure.adapters.journal.store import BLOBS, SessionStore
-from perdure.adapters.machine.system import CLOSE_ON_EXEC
+from perdure.adapters.machine.system import open_file
 from perdure.errors import JournalError, SessionNotFound
 from perdure.ports.session import Blobs, FoundSessions, Journal
 from perdure.ports.session import LoadedJournal as Loaded
@@ -409,7 +409,8 @@ def open_search_index(path: Path, *, disk: Disk = DISK) -> Iterator[SearchIndex]
     """The index at `path`, made if it is missing or has another version. Raises `IndexUnusable` or `sqlite3.Error`."""
     try:
         make_private(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600))
+        os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+        check_database(path)
     except OSError as e:
         raise IndexUnusable(f"{path}: {e.strerror or e}") from e
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as db:

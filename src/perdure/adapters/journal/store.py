@@ -28,7 +28,7 @@ from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, wri
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.projects import PROJECTS, ProjectFolders, folders_in
 from perdure.adapters.journal.reading import header_at, open_journal_reader
-from perdure.adapters.machine.system import CLOSE_ON_EXEC, RENAMES_OPEN, read_at
+from perdure.adapters.machine.system import RENAMES_OPEN, open_file, read_at, read_file
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import FileNotes
 from perdure.errors import (
@@ -139,7 +139,7 @@ def describe(journal: Path) -> ListedSession:
     modified, size, header = 0.0, 0, None
     found, problem = ListingFacts(), None
     try:
-        fd = os.open(journal, os.O_RDONLY | CLOSE_ON_EXEC)
+        fd = open_file(journal, os.O_RDONLY)
         try:
             about = os.fstat(fd)
             modified, size = about.st_mtime, about.st_size
@@ -355,7 +355,7 @@ class SessionStore:
         if isinstance(reference, Path) or os.sep in text or text.endswith(".jsonl"):
             path = Path(text)
             directory = path.parent if path.name == JOURNAL else path
-            if not (directory / JOURNAL).is_file():
+            if not (directory / JOURNAL).exists():  # what it is, opening it says
                 raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
         return self.named(text)
@@ -367,9 +367,9 @@ class SessionStore:
             SessionNotFound: Several other projects have one.
         """
         own = self.directory(session, project=project)
-        if (own / JOURNAL).is_file():
+        if (own / JOURNAL).exists():
             return own
-        others = [one for folder in folders_in(self._projects) if ((one := folder / session) / JOURNAL).is_file()]
+        others = [one for folder in folders_in(self._projects) if ((one := folder / session) / JOURNAL).exists()]
         return self._the_only(session, others) if others else None
 
     def named(self, text: str, *, project: str | Path | None = None) -> Path:
@@ -704,7 +704,7 @@ def secret_key(home: Path, *, new: bytes = b"", disk: Disk = DISK) -> bytes:
             finally:
                 discard(disk, draft)
             disk.sync_directory(home)
-        key = path.read_bytes()
+        key = read_file(path)
     except OSError:
         return b""
     return key if len(key) == KEY_BYTES else b""
@@ -746,7 +746,7 @@ class FileCalibrations:
 
     def _read(self) -> dict[str, object]:
         try:
-            known = json.loads(self._path.read_bytes())
+            known = json.loads(read_file(self._path))
         except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}

@@ -46,6 +46,38 @@ def open_itself(path: str | Path, flags: int, mode: int = 0o600) -> int:
         return os.open(path, flags | CLOSE_ON_EXEC | NO_LINK, mode)
 
 
+def open_file(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file and nothing else, without waiting: OSError for what holds its reader up, or has no end.
+
+    A pipe that nobody writes to, a device, a socket: among our own files somebody else has put them there.
+    """
+    fd = os.open(path, flags | AT_ONCE | CLOSE_ON_EXEC, mode)
+    try:
+        _check_kind(os.fstat(fd), path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_file(path: str | Path) -> None:
+    """The same of what somebody else will open: nothing is opened, whose end would let go of that one's locks."""
+    _check_kind(os.stat(path), path)
+
+
+def _check_kind(about: os.stat_result, path: str | Path) -> None:
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+
+
+def read_file(path: str | Path) -> bytes:
+    """All bytes of a regular file, as `open_file` opens it."""
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 def _open_checked(path: str | Path, flags: int, mode: int) -> int:
     """Without `O_NOFOLLOW`: what was opened has to be what `lstat` finds, before and after."""
     try:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from perdure.adapters.former import folder_in
 from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.repositories import git_file_target, main_work_tree, text_below, trust_root
+from perdure.adapters.machine.system import read_file
 from perdure.errors import BadSetting
 from perdure.memory.instructions import is_below
 from perdure.memory.places import AGENTS, AGENTS_LOCAL
@@ -158,7 +159,7 @@ def excluded_instructions(folder: Path, root: Path | None = None) -> Mapping[Pat
     for name in CLAUDE_FILES:
         path = folder / name
         try:
-            given = json.loads(text_below(path, root, most_bytes=MOST_BYTES) if root else path.read_bytes())
+            given = json.loads(text_below(path, root, most_bytes=MOST_BYTES) if root else read_file(path))
         except (OSError, ValueError, RecursionError):
             continue  # another program's: what can't be read there says nothing here
         globs = given.get("claudeMdExcludes") if isinstance(given, dict) else None
@@ -214,7 +215,7 @@ def _read(home: Path) -> dict[str, Any] | str:
     """The entries by root, or why there are none to be had."""
     path = home / KNOWN
     try:
-        known = json.loads(path.read_bytes())
+        known = json.loads(read_file(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as e:

@@ -20,6 +20,7 @@ from perdure.adapters.former import adopt
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
 from perdure.adapters.machine.rooted import PlainListing, RootedFolder, why_refused
+from perdure.adapters.machine.system import read_file
 from perdure.adapters.memory.catalogue import (
     HEAD_BYTES,
     INDEX_BYTES,
@@ -185,7 +186,7 @@ class MemoryDirectory(MemoryCatalogue):
         if self.cache is None:
             return
         try:
-            cached = msgspec.msgpack.decode(self.cache.read_bytes(), type=_CachedIndex)
+            cached = msgspec.msgpack.decode(read_file(self.cache), type=_CachedIndex)
         except (OSError, msgspec.DecodeError, ValueError):
             return
         keys = {key for key in cached.index.keys if key is not None}
@@ -441,7 +442,7 @@ class FileMemories:
     def _counted(self) -> dict[str, int]:
         if self._uses is None:
             try:
-                data = self._counts.read_bytes() if self._counts is not None else b"{}"
+                data = read_file(self._counts) if self._counts is not None else b"{}"
                 self._uses = msgspec.json.decode(data, type=dict[str, int])
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
                 self._uses = {}

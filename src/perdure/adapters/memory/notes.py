@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import anyio.to_thread
 
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
 from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.machine.system import open_file
 from perdure.errors import BadSetting, FileMissing, FileRefused, FileTooLarge, JournalError, NameTaken
 
 FOLDER, SUMMARY = "session-memory", "summary.md"
@@ -93,7 +95,7 @@ class FileNotes:
 def _custom(path: Path) -> str | None:
     """A file of the user's configuration. It may stand anywhere, also behind links: no agent writes there."""
     try:
-        with path.open("rb") as file:
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         return None

@@ -30,7 +30,7 @@ from prompt_toolkit.styles import Style
 from rich.cells import cell_len
 
 from perdure.adapters.journal.disk import make_private
-from perdure.adapters.machine.system import CLOSE_ON_EXEC, set_mode
+from perdure.adapters.machine.system import open_file, set_mode
 from perdure.cli.chat.markdown import cut_columns
 from perdure.cli.chat.reading import PROMPT, CtrlCListener, UserInterrupt, interruptible
 from perdure.cli.output import is_fancy, wrapped
@@ -351,7 +351,7 @@ def _size() -> Size:
 def make_history(path: Path) -> None:
     """The file, readable by its owner alone, also where it was there with other rights."""
     make_private(path.parent)  # and what is missing above it: the home of Perdure may be (ENG-4)
-    fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | CLOSE_ON_EXEC, 0o600)
+    fd = open_file(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     try:
         set_mode(fd, 0o600)
     finally:
