@@ -393,3 +393,18 @@ def test_a_live_race_leads_nowhere(tmp_path: Path, kind: type[OsCalls]) -> None:
         attacker.join()
     assert seal(outside) == before
     assert done  # some of them came through
+
+
+def test_a_drive_without_links_takes_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-2, OPS-1: where there is neither an exclusive rename nor a hard link; never over a file that is there."""
+
+    def refused(*given: object, **named: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("perdure.adapters.machine.folder_calls._rename_exclusive", lambda *given: False)
+    monkeypatch.setattr(os, "link", refused)
+    with RootedFolder.open(tmp_path, calls=OsCalls()) as root:
+        root.write("a.md", b"first", is_new=True)
+        with pytest.raises(NameTaken):
+            root.write("a.md", b"second", is_new=True)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.md", b"first")]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_leaving import files, kept, person, run
+from tests.e2e.test_leaving import files, goes_on, kept, person, run
 
 from perdure.adapters.journal.projects import folder_of_name
 
@@ -101,10 +102,13 @@ def test_memories_lose_their_secrets(person: Path) -> None:
     """OPS-2, SEC-5: also one that a hand wrote, and one that an export of before has raw; others keep their bytes."""
     home, out = person / ".perdure", person / "e"
     raw = memory(home, "key.md", f"The token is {KEY}.\n")
+    wide = memory(home, "wide.md", "")
+    wide.write_bytes(f"The token is {KEY}.\n".encode("utf-16"))
     odd = memory(home, "odd.md", "")
     odd.write_bytes(b"caf\xe9\r\n")
     run(person, "export", "--all", "-o", out)
     assert "The token is {{secret:github-token:" in (out / "memory" / "key.md").read_text()
+    assert "The token is {{secret:github-token:" in (out / "memory" / "wide.md").read_bytes().decode("utf-16")
     assert (out / "memory" / "odd.md").read_bytes() == b"caf\xe9\r\n"
     before = files(out)
     run(person, "export", "--all", "-o", out)
@@ -127,6 +131,28 @@ def test_what_is_no_plain_memory_is_named(person: Path) -> None:
     assert files(out) == {"memory/Why? a.md": b"because"}
     shown = run(person, "memory", "ls", "--user")
     assert "link.md" in shown and "links aren't followed" in shown
+
+
+def test_memories_that_lead_nowhere_are_named(person: Path) -> None:
+    """OPS-2, CLI-5: a link to a drive that isn't there is no home without memories."""
+    (person / ".perdure").mkdir()
+    (person / ".perdure" / "memory").symlink_to(person / "drive")
+    assert any("memory: is no folder, or a link that leads to none" in line for line in told(person))
+
+
+def test_a_snapshot_by_hard_links_stays_as_it_is(person: Path) -> None:
+    """OPS-2: who keeps each night's export as hard links can bring it up to date; no byte of a snapshot changes."""
+    home, out, snapshot = person / ".perdure", person / "e", person / "snapshot"
+    memory(home, "a.md", "before")
+    kept(home, person / "app", "parser")
+    run(person, "export", "--all", "-o", out)
+    shutil.copytree(out, snapshot, copy_function=os.link)
+    was = files(snapshot)
+    assert "1 exported before" in run(person, "export", "--all", "-o", out)
+    memory(home, "a.md", "after")
+    goes_on(home, "parser")
+    run(person, "export", "--all", "--force", "-o", out)
+    assert files(snapshot) == was and (out / "memory" / "a.md").read_text() == "after"
 
 
 @pytest.mark.parametrize("where", [".perdure", ".perdure/export", ".", "way/export"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as js
 import os
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.machine.rooted import RootedFolder, is_full, why_refused
+from perdure.adapters.machine.rooted import RootedFolder, takes_nothing, why_refused
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, complete_sessions, configured, examples, family
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
@@ -387,10 +388,12 @@ class FolderExport:
                 self.root.write(name, data, is_new=not self.force, mtime_ns=mtime_ns)
                 return True
             if mtime_ns is not None and there.mtime_ns != mtime_ns:
-                self.root.set_time(name, mtime_ns)  # whatever has no time of its own is looked at again by the next run
+                self.root.write(
+                    name, data, mtime_ns=mtime_ns
+                )  # whatever has no time of its own is looked at again by the next run
             return False
         except FileRefused as e:
-            if is_full(e):
+            if takes_nothing(e):
                 raise _NoRoomError(self._told(name, e)) from e
             raise
 
@@ -410,7 +413,7 @@ class FolderExport:
 
 
 class _NoRoomError(Exception):
-    """The disk is full: nothing else can be written either."""
+    """The disk takes nothing more: no other file can be written either."""
 
 
 def _below(tenant: str) -> str:
@@ -433,7 +436,10 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
         _check_apart(folder, home)
     tenants = in_loop(_tenants, kept)
     # Names are nobody else's business, and links that others may put there aren't followed: it may be any drive.
-    with RootedFolder.open(folder.absolute(), create=True, is_theirs=True, rules=DISK) as root, root.alone() as is_held:
+    with (
+        RootedFolder.open(folder.absolute(), create=True, is_theirs=True, may_be_shared=True, rules=DISK) as root,
+        root.alone() as is_held,
+    ):
         if is_held:
             root.discard_drafts(also=_DRAFTS_OF_BEFORE)
         run, outcomes, progress = FolderExport(root, config, forms, force), Counter[str](), Progress()
@@ -581,8 +587,9 @@ async def _memories(kept: KeptIn, run: FolderExport, outcomes: Counter[str]) -> 
         async for one in _found_memories(home):
             try:
                 data = one.data
-                if isinstance(data, bytes) and find_secrets(text := data.decode("utf-8", "replace")):
-                    data = redact(text, await home.secret_key()).text.encode()  # one without any keeps its bytes
+                coding = "utf-16" if one.data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
+                if isinstance(data, bytes) and find_secrets(text := data.decode(coding, "replace")):
+                    data = redact(text, await home.secret_key()).text.encode(coding)  # one without any keeps its bytes
                 if isinstance(data, str):
                     raise PerdureError(data)
                 run.memory(kept.tenant or "", one.folder, one.name, data, one.modified)

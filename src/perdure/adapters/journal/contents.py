@@ -395,6 +395,10 @@ class FileContents:
         }
         for folder, path in sorted((named | unnamed).items()):
             yield from _each_in(folder, path)
+        for parent in (self.home.path, *folders_in(self.home.path / PROJECTS)):
+            if os.path.lexists(path := parent / MEMORY) and not path.is_dir():
+                folder = path.relative_to(self.home.path).as_posix()
+                yield MemoryFileFound(folder, "", f"{path}: is no folder, or a link that leads to none")
 
     async def keep_memories(self, place: str, files: MemoryFiles, *, instead_of: MemoryFiles) -> None:
         """Let a directory have these files alone: the log last, so that a copy that is broken off goes on."""

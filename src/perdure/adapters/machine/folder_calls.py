@@ -19,6 +19,7 @@ from typing import Final
 from perdure.adapters.machine.system import (
     CLOSE_ON_EXEC,
     NO_LINK,
+    NO_LINKS,
     ONLY_FOLDER,
     leads_elsewhere,
     open_itself,
@@ -142,7 +143,13 @@ class OsCalls:
     def rename_new(self, old_fd: int, old: str, new_fd: int, new: str) -> None:
         """A rename that never overwrites: FileExistsError instead."""
         if not _rename_exclusive(old_fd, old, new_fd, new):
-            os.link(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
+            try:
+                os.link(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
+            except OSError as e:
+                if e.errno not in NO_LINKS or _is_there(new_fd, new):
+                    raise
+                os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)  # a network drive that knows neither
+                return
             os.unlink(old, dir_fd=old_fd)
 
     def scan(self, fd: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -154,6 +161,14 @@ class OsCalls:
                 except FileNotFoundError:
                     continue
                 yield entry.name, about
+
+
+def _is_there(dir_fd: int, part: str) -> bool:
+    try:
+        os.stat(part, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _rename_exclusive(old_fd: int, old: str, new_fd: int, new: str) -> bool:

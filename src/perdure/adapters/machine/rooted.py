@@ -40,14 +40,17 @@ class PlainListing:
     is_cut: bool = False
 
 
-def not_plain(about: os.stat_result) -> str | None:
+def not_plain(about: os.stat_result, *, may_be_shared: bool = False) -> str | None:
+    """Why something is no file to read or replace. One that `may_be_shared` has several names: no byte of it changes
+    where a file is always replaced, as in copies of which snapshots are taken by hard links.
+    """
     if stat.S_ISLNK(about.st_mode):
         return "is a symbolic link, and links aren't followed"
     if stat.S_ISDIR(about.st_mode):
         return "is a folder"
     if not stat.S_ISREG(about.st_mode):
         return "is not a regular file"
-    if about.st_nlink > 1:  # none at all: replaced since it was opened, and still what it was
+    if about.st_nlink > 1 and not may_be_shared:  # none at all: replaced since it was opened, and still what it was
         return "has another name elsewhere (a hard link), so it may be a file of another place"
     return None
 
@@ -83,13 +86,13 @@ def why_refused(name: str, error: FileRefused) -> str:
     return str(error).removeprefix(f"{name_for_people(name)}: ")
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether a disk has no more room, or gives none to this user."""
+def takes_nothing(error: BaseException) -> bool:
+    """Whether a disk takes nothing more: it has no room, gives none to this user, or can only be read."""
     cause = error.__cause__ if isinstance(error, FileRefused) else error
     return isinstance(cause, OSError) and cause.errno in _NO_ROOM
 
 
-_NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_NO_ROOM = (errno.ENOSPC, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC))
 _READ = os.O_RDONLY | AT_ONCE
 _FOLDER = os.O_RDONLY | ONLY_FOLDER
 _CHUNK = 1 << 20
@@ -102,9 +105,10 @@ _LINK_TRIES = 3  # without an exclusive rename a new file has two names for a mo
 class RootedFolder:
     """An open root. Close it, or use it as a context; it may be used by one thread at a time."""
 
-    def __init__(self, fd: int, path: str, rules: NameRules, calls: OsCalls) -> None:
+    def __init__(self, fd: int, path: str, rules: NameRules, calls: OsCalls, *, may_be_shared: bool = False) -> None:
         self.path = path
         self._fd, self._rules, self._calls = fd, rules, calls
+        self._may_be_shared = may_be_shared
 
     @classmethod
     def open(
@@ -113,13 +117,14 @@ class RootedFolder:
         *,
         create: bool = False,
         is_theirs: bool = False,
+        may_be_shared: bool = False,
         rules: NameRules = MEMORY_NAMES,
         calls: OsCalls = CALLS,
     ) -> RootedFolder:
         """The folder as a root; `create` makes it, 0700. `FileMissing` when it isn't there.
 
         It has to be ours (or root's), and not writable by everybody: who may rename in it owns what it holds. Whoever
-        only reads says `is_theirs`.
+        only reads says `is_theirs`. `may_be_shared`: files may have other names elsewhere, for whoever appends to none.
         """
         path = os.fspath(folder)
         with disk_errors("the folder", path):
@@ -132,7 +137,7 @@ class RootedFolder:
             except BaseException:
                 calls.close(fd)
                 raise
-        return cls(fd, path, rules, calls)
+        return cls(fd, path, rules, calls, may_be_shared=may_be_shared)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -174,7 +179,7 @@ class RootedFolder:
                 about = self._calls.stat(parent, leaf)
         except FileMissing:
             return None
-        why = not_plain(about)
+        why = not_plain(about, may_be_shared=self._may_be_shared)
         if why is not None:
             raise NotPlain(f"{name_for_people(name)}: {why}")
         return entry(name, about)
@@ -204,15 +209,6 @@ class RootedFolder:
                 raise
             if is_durable:
                 self._calls.sync_folder(parent)
-
-    def set_time(self, name: str, mtime_ns: int) -> None:
-        """Say when a file was written, and nothing else of it."""
-        *folders, leaf = parts_of(name, self._rules)
-        with disk_errors(name), self._folder(folders) as parent:
-            why = not_plain(self._calls.stat(parent, leaf))
-            if why is not None:
-                raise NotPlain(f"{name_for_people(name)}: {why}")
-            self._calls.set_time(parent, leaf, mtime_ns)
 
     def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
         """Add to the end of a file, in one write where the disk takes it so; on stable storage on return."""
@@ -443,7 +439,7 @@ class RootedFolder:
     def _plain(self, fd: int, name: str) -> os.stat_result:
         for attempt in range(_LINK_TRIES):
             about = self._calls.fstat(fd)
-            why = not_plain(about)
+            why = not_plain(about, may_be_shared=self._may_be_shared)
             if why is None:
                 return about
             if about.st_nlink != 2 or attempt + 1 == _LINK_TRIES:
@@ -453,7 +449,7 @@ class RootedFolder:
 
     def _replaceable(self, parent: int, leaf: str, name: str, *, is_new: bool) -> None:
         try:
-            why = not_plain(self._calls.stat(parent, leaf))
+            why = not_plain(self._calls.stat(parent, leaf), may_be_shared=self._may_be_shared)
         except FileNotFoundError:
             return
         if why is not None:
