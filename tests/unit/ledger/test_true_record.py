@@ -129,6 +129,7 @@ def edited(path: str = "/w/src/a.py") -> Talk:
         ("rm /w/src/a.py; ls", "(`rm` ran later and may have taken it away; changed"),
         ("mv /w/src/a.py /tmp/a.py | tee log", "(`mv` ran later and may have taken it away; changed"),
         ("rm -f /w/src/a.py; ls", "(deleted; changed"),
+        ("true && " * 300 + "rm /w/src/a.py", "(`rm` ran later and may have taken it away; changed"),
         ("(cd /w && rm src/a.py)", "(deleted; changed"),
         ("make && rm /w/src/a.py && ls", "(deleted; changed"),
     ],

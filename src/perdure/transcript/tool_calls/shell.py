@@ -38,6 +38,7 @@ _READERS = frozenset({"cat", "head", "tail", "less", "more", "nl", "bat", "wc"})
 _WORD = re.compile(r"('[^']*'|\"[^\"$`\\]*\"|[^\s;&|<>()$`*?{}!'\"\\]+)(?:\s+|\Z)")
 _COMMAND_CHARS = 20_000  # of a command without its here-documents
 _PLAIN_CHARS = 1_000  # a plain read of a file isn't longer
+_SURE_PARTS = 400  # of a longer line nothing is certain: each of its commands would be weighed with all others
 _NESTED = 3  # a shell in a shell in a shell; or so many folders, one after the other
 _ODD = frozenset(";&|<>()$`*?{}!\n")
 _NO_NAME = frozenset("[]=,\"'\0")
@@ -245,7 +246,7 @@ def _is_surely_done(parts: list[str], index: int, *, is_forced: bool) -> bool:
     One that no condition stands before has run. It ended well if all behind it hung on that, or when it is one that
     always does.
     """
-    if any(_CONDITION.match(part) for part in parts[: index + 1 : 2]):
+    if len(parts) > _SURE_PARTS or any(_CONDITION.match(part) for part in parts[: index + 1 : 2]):
         return False
     before, behind = [mark.strip() for mark in parts[1:index:2]], [mark.strip() for mark in parts[index + 1 :: 2]]
     while behind and not "".join(parts[-2 * len(behind) :][1::2]).strip() and behind[-1] in ("", ";", ")"):
