@@ -608,8 +608,7 @@ class Checker:
             is_so = {
                 "ok": call.has_worked and not re.match(r"FAIL\b", line or ""),
                 masked: call.has_worked and bool(re.search(r"FAIL|\d (?:fail|error)", line or "")),
-                answered: call.code == 1
-                and bool(re.search(r"\b(?:grep|rg|diff|cmp|test|which|type|command -v)\b|\[ ", call.command)),
+                answered: call.code == 1 and says_no(call),
                 "ran": True,
             }.get(state, not call.has_worked and code in ("error", str(call.code)))
             shown = flat(line or "").strip("= ")
@@ -664,6 +663,24 @@ class Checker:
     def test(self, item: str) -> str:
         name = flat(re.sub(r" \(.*\Z", "", item, flags=re.DOTALL)) or flat(item)
         return "" if any(name in text for text in self.results) else "no run named it"
+
+
+ASKS = (
+    r"(?:\S*/)?(?:git .*)?"
+    r"(?:[ef]?grep|rg|ag|ack|diff|cmp|test|\[|pgrep|which|type|command|show-ref|merge-base|check-ignore)\s"
+)
+
+
+def says_no(call: Call) -> bool:
+    """Whether only a program that asks something can have ended a command with 1, and nothing told of a failure."""
+    line = re.sub(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", "x", call.command).replace("\\\n", " ").strip()
+    if re.search(r"\bset -\w*e|pipefail", line) or re.search(
+        r"FAILED|[1-9]\d* (?:failed|errors?)\b|^\S*(?:[Ee]rror|ERROR)\b.{0,20}:|\): error ", call.result, re.MULTILINE
+    ):
+        return False
+    *before, last = re.split(r"&&\s*", re.split(r"\|\||;|(?<!&)\n", line)[-1])
+    asked = [re.split(r"(?<!\|)\|(?!\|)", part)[-1].strip(" ()") + " " for part in (*before, last)]
+    return all(re.match(rf"{ASKS}|(?:cd|echo|true|export)\s", one) for one in asked) and bool(re.match(ASKS, asked[-1]))
 
 
 def todo_states(call: Call) -> list[tuple[str, str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger.render import RecordSurroundings, render
+from perdure.compaction.ledger.repository import folder_of
 from perdure.compaction.restore.kinds import BackgroundJobs, track_background
 from perdure.transcript.tool_calls.actions import HistoryReader
 
@@ -275,6 +277,44 @@ def test_errors_in_a_text_that_was_shown_did_not_happen() -> None:
     assert "error: failed to push" in record(happened).split("## What failed")[1].split("## ")[0]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat <<A\n" * 4_000,
+        "git " + "-git " * 10_000,
+        "git -C x " * 4_000,
+        "make test&&" * 8_000,
+        "make test;" * 8_000,
+        "pytest " + "'" * 30_001,
+        'pytest "' + '\\"' * 15_000,
+        "pytest " + "1" * 30_000,
+        "pytest;" + " " * 30_000 + "x",
+        "npm run -s" + " -s" * 10_000,
+        "cd a;" * 8_000,
+        "bash -c 'make test' " * 2_000,
+        "mvn " * 10_000,
+        "grep x y &&\n" * 4_000,
+    ],
+)
+def test_a_long_command_takes_no_longer_than_its_length_asks(command: str) -> None:
+    """CMP-15, SPD-1: whatever a history holds; each line took seconds when a pattern was tried from each place."""
+    began = time.process_time()
+    memory = Talk().user("Go").bash(command, "Exit code 1\nboom", is_error=True).bash(command, "fine").memory
+    folder_of(command)  # as of a commit
+    assert time.process_time() - began < 0.6
+    assert len(memory.commands) == 1
+
+
+def test_what_stands_behind_a_long_document_is_read() -> None:
+    """CMP-15: a command is bounded without the text that it writes into a file."""
+    written = "cat > notes.md <<'END'\n" + "git push later\n" * 4_000 + "END\ngit commit -qam 'Add notes'"
+    talk = Talk().user("Go").bash(written, "[main abc1234] Add notes\n 1 file changed")
+    assert "abc1234 Add notes (nothing pushed since)" in talk.text()
+    quoted = "git commit -m \"$(cat <<'EOF'\nIt's done\nEOF\n)\" && git push"
+    talk.bash(quoted, "[main abc1235] It's done\n 1 file changed\n   abc1234..abc1235  main -> main")
+    assert "abc1235 It's done (pushed)" in talk.text()
+
+
 def test_a_check_whose_end_nobody_saw_has_not_passed() -> None:
     """CMP-15: what was changed since is named only after a check that passed."""
     talk = Talk().user("Go").bash("pytest -q > out.txt; echo done", "done")
@@ -350,8 +390,21 @@ def test_commits_that_were_taken_back_are_gone() -> None:
         ("grep x nowhere", "Exit code 2\ngrep: nowhere: No such file", "failed (2): grep: nowhere"),
         ("make", "Exit code 1\nboom", "failed (1): boom"),
         ("grep x y && make", "Exit code 1\nboom", "failed (1): boom"),
+        (
+            "pytest -q && grep -q done log",
+            "Exit code 1\n1 failed, 3 passed in 1s",
+            "failed (1): 1 failed, 3 passed in 1s",
+        ),
+        ("make build && test -f dist/app.js", "Exit code 1\nsrc/a.ts(3,1): error TS2304", "failed (1): src/a.ts"),
+        ("make build; test -f dist/app.js", "Exit code 1\nsrc/a.ts(3,1): error TS2304", "failed (1): src/a.ts"),
+        ("deploy --now && cd x && grep -q y z", "Exit code 1\nboom", "failed (1): boom"),
+        ("set -e; deploy --now; grep -q y z", "Exit code 1\nboom", "failed (1): boom"),
+        ("set -o pipefail; deploy --now | grep y", "Exit code 1\nboom", "failed (1): boom"),
+        ("cd /gone && grep x y", "Exit code 1\n(eval):cd:1: no such file or directory: /gone", "failed (1): (eval)"),
+        ("deploy --now; grep -q x y && grep -q y z", "Exit code 1\nboom", "ended with 1, which says no: boom"),
+        ("deploy --now | grep y", "Exit code 1", "ended with 1, which says no"),
     ],
 )
 def test_an_answer_is_no_failure(command: str, output: str, ended: str) -> None:
-    """CMP-15: `grep` ends with 1 when it finds nothing."""
+    """CMP-15: `grep` ends with 1 when it finds nothing; else another program may have ended it."""
     assert f"ran {command} → {ended}" in record(Talk().user("Go").bash(command, output, is_error=True))

@@ -64,14 +64,14 @@ _LINES = 400  # of a long result, so many lines at each end are looked at
 _ERROR = re.compile(
     r"^\s*(?:E   +\S|\S*(?:Error|Exception|Fault)\b\s*[:(]|(?:error|fatal|panic|FATAL|ERROR|Error|ERR!)\b.{0,40}?[:\[]|"
     r"npm ERR!|error(?:\[\w+\])?:|FAIL\b|\S+\.\w+:\d+(?::\d+)?:\s*(?:error|fatal|undefined|cannot)|"
-    r"\S+\.\w+\(\d+,\d+\): error|Traceback|bash: .*: |.*(?:command not found|No such file or directory|"
+    r"\S+\.\w+\(\d+,\d+\): error|Traceback|bash: .*: |.*(?:command not found|[Nn]o such file or directory|"
     r"Permission denied|cannot find|is not defined|undefined:|assertion failed|String to replace not found|"
     r"has not been read|tool_use_error))",
 )
 # What a text must hold somewhere for one of these patterns to match; looking for plain text is many times faster.
 _ERROR_HINTS = (
     *("Error", "error", "Exception", "Fault", "Fatal", "fatal", "FATAL", "panic", "ERROR", "ERR!", "FAIL", "Traceback"),
-    *("not found", "No such", "denied", "cannot", "not defined", "undefined", "has not been", "assertion failed"),
+    *("not found", "o such", "denied", "cannot", "not defined", "undefined", "has not been", "assertion failed"),
 )
 _DULL = re.compile(
     r"^\s*(?:Traceback|FAIL$|exit status \d+$|Error: Exit code \d+$|Exit code \d+$|"
@@ -581,7 +581,8 @@ class LedgerExtractor:
 
 def _hidden(command: str, what: ResultOutcome) -> str:
     """What is hidden behind the end of a command: failures of checks, whatever became of them, or an answer."""
-    if what.code == 1 and answers(command):
+    has_failures = what.is_red or what.errors or says_failure(what.line)
+    if what.code == 1 and not has_failures and answers(command):
         return ANSWER
     if not what.ok or not command:
         return ""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
+from perdure.transcript.tool_calls.shell import bare_line, unquoted
+
 MAYBE = "?"  # something was pushed, or checked out, and nothing says what
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?\n\s*\1\b", re.DOTALL)
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
+_TEXT = re.compile(r"\0\d+\0")  # a quoted text
 _APART = re.compile(r"&&|\|\||[;|\n&(]")
 _SEPARATOR = re.compile(r"(&&|\|\||[;|\n&])")
-_REDIRECTED = re.compile(r"\d*[<>]&-?\d*|&>>?|(?<=\|)&")
+_REDIRECTED = re.compile(r"(?<!\d)\d*[<>]&-?\d*|&>>?|(?<=\|)&")
 _STOPS = re.compile(r"\bset -\w*e")
 _GIVES_UP = re.compile(r"\s*(?:exit|return|false)\b")
 _FOLDERS = re.compile(
-    r"(?:\A|[;&|(]\s*)(?:cd|pushd)\s+(['\"]?)([^\s;&|)'\"]+)\1|"
-    r"\b(?:g?make|ninja|go|cargo|pnpm|just|npm|yarn|git)\s(?:-\S+\s)*(?:-C|--prefix|--cwd|--dir|--directory)[ =]?(\S+)"
+    r"(?:\A|[;&|(]\s*)(?:cd|pushd)\s+([^\s;&|)]+)|"
+    r"\b(?:g?make|ninja|go|cargo|pnpm|just|npm|yarn|git)\s(?:-\S+\s){0,6}"
+    r"(?:-C|--prefix|--cwd|--dir|--directory)[ =]?(\S+)"
 )
 _IN_FRONT = re.compile(
     r"\s*(?:(?:\w+=\S*|time|sudo|env|rtk|npx|bunx|exec|nice|(?:uv|poetry|pipenv|rye|hatch) run|bundle exec|"
@@ -52,6 +53,7 @@ _ANSWERS = re.compile(
     r"(?:\S*/)?(?:[ef]?grep|rg|ag|ack|diff|cmp|test|\[|pgrep|which|command -v|type|"
     r"git(?: -[Cc] \S+)* (?:grep|diff .*--(?:exit-code|quiet)|show-ref|merge-base|check-ignore))(?![\w-])"
 )
+_GOES_ON = re.compile(r"(?:cd|pushd|popd|echo|printf|set|export|true|sleep)(?![\w-])")
 _INLINE = re.compile(r"(?:python[\d.]*|node|ruby|perl|php) +(?:-(?:\s|\Z)|-[ce]\b|<<|\Z)")
 _LOGS = re.compile(r"\blogs?\b|journalctl|\.(?:log|out|output|err)\b|\brun view\b")
 _TEST_LOGS = re.compile(r"\bgh run (?:view|watch)\b|\bglab ci (?:trace|view)\b")
@@ -102,8 +104,9 @@ class RepositoryNews(NamedTuple):
 def folder_of(command: str) -> str:
     """Where a command goes first, as far as it says so; empty when it doesn't."""
     folder = ""
-    for _, gone, given in _FOLDERS.findall(_HEREDOC.sub(" ", command)):
-        where = (gone or given).rstrip("/")
+    line, quoted = _read(command)
+    for gone, given in _FOLDERS.findall(line):
+        where = unquoted(gone or given, quoted).rstrip("/")
         folder = where if where[:1] in ("/", "~") or not folder else f"{folder}/{where}"
     return folder
 
@@ -113,14 +116,32 @@ def may_be_same(one: str, other: str) -> bool:
     return not one or not other or one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
 
 
-def programs_in(command: str) -> Iterator[str]:
+@lru_cache(maxsize=64)  # one command is asked many things
+def _read(command: str) -> tuple[str, list[str]]:
+    return bare_line(command.replace("\\\n", " "))
+
+
+@lru_cache(maxsize=64)
+def programs_in(command: str) -> tuple[str, ...]:
     """The programs that a command line calls, each with its arguments; what is quoted is left out."""
-    for part in _APART.split(_bare(command)):
-        yield _program(part)
+    return tuple(_program(part) for part in _APART.split(_bare(command)))
 
 
 def _bare(command: str) -> str:
-    return _COMMENT.sub(" ", _QUOTED.sub(" _ ", _HEREDOC.sub(" ", command)))
+    return _TEXT.sub("_", _read(command)[0])
+
+
+def _chain(command: str) -> tuple[list[str], list[str]]:
+    """The programs of a command line, and what parts each from the next."""
+    parts = _SEPARATOR.split(_REDIRECTED.sub(" ", _bare(command)).replace("(", " "))
+    return [_program(part).rstrip(" \t)") for part in parts[::2]], parts[1::2]
+
+
+def _passing_on(command: str) -> set[str]:
+    """Behind which marks a program that failed ends the whole line, or has the line end so."""
+    passed_on = {"&&"}
+    passed_on |= {"|"} if "pipefail" in command or "PIPESTATUS" in command else set()
+    return passed_on | ({";", "\n"} if _STOPS.search(command) else set())
 
 
 def _program(part: str) -> str:
@@ -143,21 +164,16 @@ def hides_outcome(command: str) -> bool:
     """
     if not checks(command):
         return False
-    parts = _SEPARATOR.split(
-        _REDIRECTED.sub(" ", _bare(command)).replace("(", " ")
-    )  # programs, with what parts them between
-    passed_on = {"&&"}
-    passed_on |= {"|"} if "pipefail" in command or "PIPESTATUS" in command else set()
-    passed_on |= {";", "\n"} if _STOPS.search(command) else set()
-    for index in range(0, len(parts), 2):
-        if not _CHECK.match(_program(parts[index])):
-            continue
-        if index and parts[index - 1] == "||":
+    programs, marks = _chain(command)
+    passed_on = _passing_on(command)
+    is_hidden = False  # by what stands behind
+    for index in reversed(range(len(programs))):
+        program, mark = programs[index], marks[index - 1] if index else ""
+        if _CHECK.match(program) and (is_hidden or mark == "||"):
             return True
-        for mark, program in zip(parts[index + 1 :: 2], parts[index + 2 :: 2], strict=True):
-            is_end = not program.strip(" \t)") and mark != "&"
-            if mark not in passed_on and not is_end and not (mark == "||" and _GIVES_UP.match(program)):
-                return True
+        is_end = not program and mark != "&"
+        if mark and mark not in passed_on and not is_end and not (mark == "||" and _GIVES_UP.match(program)):
+            is_hidden = True
     return False
 
 
@@ -167,7 +183,7 @@ def runs_checks(command: str) -> bool:
     """
     lines = [command]
     if any(_WRAPS.match(program) for program in programs_in(command)):
-        lines += [quoted[1:-1] for quoted in _QUOTED.findall(command)]
+        lines += _read(command)[1]
     return any(
         _CHECK.match(program)
         or (_CHECK_WORD.search(program) and not (_SHOWS.match(program) or _RUNS_NONE.match(program)))
@@ -188,9 +204,27 @@ def only_shows(command: str) -> bool:
 
 
 def answers(command: str) -> bool:
-    """Whether a command says no by ending with 1: `grep` that finds nothing, `diff` of two that differ."""
-    programs = [program for program in programs_in(command) if program and not program.startswith("cd ")]
-    return bool(programs) and bool(_ANSWERS.match(programs[-1]))
+    """Whether a command that ends with 1 says no, as `grep` does that finds nothing and `diff` of two that differ.
+
+    Only where none of the programs before that one can have ended the line so.
+    """
+    programs, marks = _chain(command)
+    while programs and not programs[-1]:
+        programs.pop()
+    if not programs or not _ANSWERS.match(programs[-1]):
+        return False
+    passed_on = _passing_on(command)
+    mark = ""  # between a program and the next one that isn't empty
+    for index in reversed(range(len(programs) - 1)):
+        mark = marks[index] if mark in ("", "\n") else mark
+        if not programs[index]:
+            continue
+        if mark not in passed_on and mark != "|":
+            return ";" not in passed_on
+        if mark in passed_on and not (_ANSWERS.match(programs[index]) or _GOES_ON.match(programs[index])):
+            return False
+        mark = ""
+    return True
 
 
 def runs_no_tests(command: str) -> bool:

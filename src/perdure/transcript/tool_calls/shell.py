@@ -98,6 +98,14 @@ def read_shell(command: str, cwd: str | None = None) -> ShellReading:
     return ShellReading(tuple(files), tuple(removals), written)
 
 
+def bare_line(command: str) -> tuple[str, list[str]]:
+    """A command line without here-documents and comments, with a mark in the place of each quoted text, which
+    `unquoted` puts back; and these texts. Of a very long one only the beginning, and that something stands behind it.
+    """
+    line, quoted = _put_away(_without_heredocs(command)[0])
+    return (line if len(line) <= _COMMAND_CHARS else f"{line[:_COMMAND_CHARS]}\n…"), quoted
+
+
 def join(cwd: str | None, path: str) -> str:
     """A path as it would be opened from a folder; Windows paths stay as they are."""
     if "\\" in path or path.startswith("~") or cwd is None:
@@ -123,6 +131,7 @@ def _without_heredocs(command: str) -> tuple[str, list[str]]:
             index = bisect_left(closing, at)
             if index < len(closing):
                 bodies.append("\n".join(lines[at : closing[index]]))
+                kept.append(lines[closing[index]].rpartition(found[2])[2])  # the end of what it stands in
                 at = closing[index] + 1
     return "\n".join(kept), bodies
 
@@ -216,8 +225,8 @@ def _read_parts(command: str, cwd: str | None, files: list[ShellFile], removals:
     for index, part in enumerate(parts):
         if index % 2:
             continue
-        targets = [_unquoted(target, quoted) for target in _OUTPUT.findall(part)]
-        words = [_unquoted(word, quoted) for word in _REDIRECTED.sub(" ", part).split()]
+        targets = [unquoted(target, quoted) for target in _OUTPUT.findall(part)]
+        words = [unquoted(word, quoted) for word in _REDIRECTED.sub(" ", part).split()]
         while words and (words[0] in _LEADS or _ASSIGNED.match(words[0])):
             words.pop(0)
         name = words[0].rpartition("/")[2] if words else ""
@@ -324,7 +333,7 @@ def _removed(name: str, rest: list[str]) -> list[Removal]:
 
 
 def _put_away(command: str) -> tuple[str, list[str]]:
-    """A command with a mark in the place of each quoted text, and these texts: `_unquoted` puts them back."""
+    """A command with a mark in the place of each quoted text, and these texts: `unquoted` puts them back."""
     quoted: list[str] = []
 
     def away(found: re.Match[str]) -> str:
@@ -338,7 +347,8 @@ def _put_away(command: str) -> tuple[str, list[str]]:
     return _QUOTED.sub(away, command), quoted
 
 
-def _unquoted(word: str, quoted: list[str]) -> str:
+def unquoted(word: str, quoted: list[str]) -> str:
+    """A word with the quoted texts that `bare_line` took out of it."""
     return _AWAY.sub(lambda found: quoted[int(found[1])], word)
 
 
