@@ -15,6 +15,7 @@ from perdure.adapters.journal.projects import folder_of_name
 pytestmark = pytest.mark.e2e
 __all__ = ["person"]
 
+MARK = ".perdure-export"
 KEY = "ghp_" + "a1B2" * 9
 
 
@@ -128,7 +129,7 @@ def test_what_is_no_plain_memory_is_named(person: Path) -> None:
     (home / "memory" / "link.md").symlink_to(person / "other.md")
     lines = told(person)
     assert [line for line in lines if "link.md: is a symbolic link" in line]
-    assert files(out) == {"memory/Why? a.md": b"because"}
+    assert {name: data for name, data in files(out).items() if name != MARK} == {"memory/Why? a.md": b"because"}
     shown = run(person, "memory", "ls", "--user")
     assert "link.md" in shown and "links aren't followed" in shown
 
@@ -167,17 +168,109 @@ def test_a_home_is_no_place_for_an_export(person: Path, where: str) -> None:
     assert files(person) == before
 
 
+DRAFT = ".draft-0123456789abcdef"
+
+
+def drafts(out: Path) -> list[str]:
+    return sorted(str(one.parent.relative_to(out)) for one in out.rglob(DRAFT))
+
+
 def test_drafts_of_a_killed_run_go(person: Path) -> None:
-    """OPS-2, REL-5: of this version and of before; files of others, hidden or not, stay."""
+    """OPS-2, REL-5: in the folders that exports make, of each tenant too; files of others, hidden or not, stay."""
     home, out = person / ".perdure", person / "e"
+    kept(home, person / "app", "parser")
     memory(home, "a.md", "mine")
+    memory(home, "z.md", "hers", tenant="zoe")
     run(person, "export", "--all", "-o", out)
-    ours = (".draft-0123456789abcdef", ".a.md.0123456789ab")
-    theirs = (".draft-mine", ".a.md.swp", "b.md", ".b.txt.0123456789ab")
-    for name in (*ours, *theirs):
+    theirs = (".draft-mine", ".a.md.swp", "b.md", ".b.txt.0123456789ab", ".a.md.0123456789ab", f"{DRAFT}0")
+    for name in (DRAFT, *theirs):
         (out / "memory" / name).write_text("half")
+    project = next((out / "projects").iterdir())
+    (out / "mine").mkdir()
+    for folder in (project, out / "tenants" / "zoe" / "memory", out, out / "mine", out / "tenants"):
+        (folder / DRAFT).write_text("half")
     run(person, "export", "--all", "-o", out)
     assert sorted(one.name for one in (out / "memory").iterdir()) == sorted((*theirs, "a.md"))
+    assert drafts(out) == [".", "mine", "tenants"]
+
+
+def test_no_draft_goes_where_no_export_was(person: Path) -> None:
+    """OPS-2, SEC-2: a folder that holds others' files keeps them all, also where its folders have an export's names."""
+    home, out = person / ".perdure", person / "e"
+    memory(home, "a.md", "mine")
+    for folder in ("deep", "memory", "projects/app", "tenants/zoe/memory"):
+        (out / folder).mkdir(parents=True)
+        for name in (DRAFT, ".notes.md.0123456789ab"):
+            (out / folder / name).write_text("precious")
+    before = files(out)
+    run(person, "export", "--all", "-o", out)
+    assert files(out).items() >= before.items()
+
+
+def test_a_mark_that_leads_elsewhere_is_none(person: Path) -> None:
+    """OPS-2, SEC-2: a link, or a folder, with the name of the mark says nothing of an export."""
+    memory(person / ".perdure", "a.md", "mine")
+    (person / "mark").write_text("{}")
+    for name in ("link", "folder"):
+        out = person / name
+        (out / "memory").mkdir(parents=True)
+        (out / "memory" / DRAFT).write_text("precious")
+        if name == "link":
+            (out / MARK).symlink_to(person / "mark")
+        else:
+            (out / MARK).mkdir()
+        for _ in range(2):
+            run(person, "export", "--all", "-o", out)
+        assert drafts(out) == ["memory"] and (person / "mark").read_text() == "{}"
+
+
+def test_a_first_run_that_is_killed_leaves_its_mark(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPS-2, REL-5: so what it left half written goes with the next run; a session makes no doubt of its version."""
+    from perdure.adapters.machine.folder_calls import OsCalls
+
+    home, out = person / ".perdure", person / "e"
+    memory(home, "a.md", "mine")
+    kept(home, person / "app", "parser")
+    renamed = OsCalls.rename_new
+
+    def killed(calls: OsCalls, old_fd: int, old: str, new_fd: int, new: str) -> None:
+        if new != MARK:
+            os.link(old, DRAFT, src_dir_fd=old_fd, dst_dir_fd=old_fd)
+            raise KeyboardInterrupt
+        renamed(calls, old_fd, old, new_fd, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsCalls, "rename_new", killed)
+        run(person, "export", "--all", "-o", out, code=130)
+    (project,) = (out / "projects").iterdir()
+    assert sorted(files(out)) == [MARK, f"projects/{project.name}/{DRAFT}"]
+    assert "may have been written" not in run(person, "export", "--all", "-o", out)
+    assert not drafts(out) and (project / "parser.md").is_file()
+
+
+def test_a_draft_that_is_held_stays(person: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPS-2, SEC-2, REL-7: another process that writes in a folder of the export loses nothing by a later run."""
+    from perdure.adapters.machine.folder_calls import OsCalls
+    from perdure.adapters.machine.rooted import RootedFolder
+
+    out = person / "e"
+    memory(person / ".perdure", "a.md", "mine")
+    run(person, "export", "--all", "-o", out)
+    named = OsCalls.rename
+    seen = list[int]()
+
+    def meanwhile(calls: OsCalls, old_fd: int, old: str, new_fd: int, new: str) -> None:
+        if new == "of-another.md":
+            monkeypatch.setattr(OsCalls, "rename", named)
+            run(person, "export", "--all", "-o", out)
+            seen.append(len(list((out / "memory").glob(".draft-*"))))
+        named(calls, old_fd, old, new_fd, new)
+
+    monkeypatch.setattr(OsCalls, "rename", meanwhile)
+    with RootedFolder.open(out / "memory") as root:
+        root.write("of-another.md", b"whole")
+    assert seen == [1] and (out / "memory" / "of-another.md").read_bytes() == b"whole"
+    assert not list((out / "memory").glob(".draft-*"))
 
 
 def test_two_exports_dont_share_a_folder(person: Path) -> None:
@@ -205,9 +298,10 @@ def test_a_full_disk_stops_with_one_line(person: Path) -> None:
         lines = told(person)
         assert len(lines) == 2 and sum("no space left on device" in line.lower() for line in lines) == 1, lines
         there = files(out)
-        assert there and all(data == (home / name).read_bytes() for name, data in there.items())
+        assert there.pop(MARK) and all(data == (home / name).read_bytes() for name, data in there.items())
+        assert there
         subprocess.run(["mount", "-o", "remount,size=4m", out], check=True)
         run(person, "export", "--all", "-o", out)
-        assert len(files(out)) == 8
+        assert len(files(out)) == 8 + 1
     finally:
         subprocess.run(["umount", out], check=True)

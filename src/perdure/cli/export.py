@@ -34,7 +34,7 @@ from perdure.cli.output import (
     plural,
 )
 from perdure.errors import BadSetting, FileRefused, ForeignFormat, PerdureError
-from perdure.memory.places import DISK
+from perdure.memory.places import AGENTS, DISK, MEMORY
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
@@ -53,7 +53,6 @@ _OTHERS = ("memories", "memories left", "memories failed", "homes failed")
 _WRONG = ("damaged", "left", "failed", "memories left", "memories failed", "homes failed", "stopped")
 _WRITTEN_BY_BYTES: Final = 10_000
 _WRITTEN_BY: Final = ".perdure-export"  # in an export: of each form, which version may have written the oldest files
-_DRAFTS_OF_BEFORE: Final = re.compile(r"\.(?:.+\.(?:jsonl|md)|.{100})\.[0-9a-f]{12}", re.DOTALL)
 
 
 @app.command(
@@ -266,21 +265,36 @@ class FolderExport:
         from perdure.adapters.extras import release
         from perdure.adapters.journal.projects import PROJECTS
 
-        known = dict[str, str]()
+        ours = dict.fromkeys(FORMATS, release())
+        if not any(Path(self._path(f"{_below(tenant)}{PROJECTS}")).glob("*/*.*")):  # files of sessions
+            return ours
         try:
             said = js.loads(self.root.read(f"{_below(tenant)}{_WRITTEN_BY}", limit_bytes=_WRITTEN_BY_BYTES))
             known = {form: said[form] for form in FORMATS if isinstance(said[form], str)}
         except (FileRefused, ValueError, TypeError, KeyError):
-            if any(Path(self._path(f"{_below(tenant)}{PROJECTS}")).glob("*/*.*")):  # files of sessions
-                return {}
-        return dict.fromkeys(FORMATS, release()) | known
+            return {}
+        return ours | known
+
+    def begin(self, tenant: str, versions: Mapping[str, str]) -> None:
+        """Mark the folder of a home as one of exports, before anything is written there.
+
+        Where one stands, remove the drafts that a killed run left: in a folder without it they may be anybody's.
+        """
+        from perdure.adapters.journal.projects import PROJECTS
+
+        mark = f"{_below(tenant)}{_WRITTEN_BY}"
+        with suppress(FileRefused):  # what can't be marked, or is no plain file, is no mark
+            if self.root.stat(mark) is None:
+                self.root.write(mark, _version_bytes(versions), is_new=True)
+            else:
+                for folder in (PROJECTS, MEMORY, AGENTS):
+                    self.root.discard_drafts(f"{_below(tenant)}{folder}")
 
     def keep_versions(self, tenant: str, known: Mapping[str, str]) -> None:
         """Say beside the files of a home which version may have written the oldest ones."""
         if known:
-            data = js.dumps(known, sort_keys=True).encode() + b"\n"
             with suppress(FileRefused):  # then nobody knows
-                self.root.write(f"{_below(tenant)}{_WRITTEN_BY}", data, is_new=False)
+                self.root.write(f"{_below(tenant)}{_WRITTEN_BY}", _version_bytes(known), is_new=False)
 
     def session(self, info: SessionInfo, kept: KeptIn) -> ExportedSession:
         """Write a session, and those of its sub-agents; what fails is told and stops nothing."""
@@ -416,6 +430,10 @@ class _NoRoomError(Exception):
     """The disk takes nothing more: no other file can be written either."""
 
 
+def _version_bytes(versions: Mapping[str, str]) -> bytes:
+    return js.dumps(versions, sort_keys=True).encode() + b"\n"
+
+
 def _below(tenant: str) -> str:
     """The beginning of all names of a tenant's files."""
     from perdure.adapters.journal.projects import folder_of_name
@@ -438,10 +456,8 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
     # Names are nobody else's business, and links that others may put there aren't followed: it may be any drive.
     with (
         RootedFolder.open(folder.absolute(), create=True, is_theirs=True, may_be_shared=True, rules=DISK) as root,
-        root.alone() as is_held,
+        root.alone(),
     ):
-        if is_held:
-            root.discard_drafts(also=_DRAFTS_OF_BEFORE)
         run, outcomes, progress = FolderExport(root, config, forms, force), Counter[str](), Progress()
         others = set[str]()
         try:
@@ -475,6 +491,7 @@ def _export_home(
 
     tenant, before = place.tenant or "", outcomes.copy()
     versions = run.versions(tenant)
+    run.begin(tenant, versions)
     try:
         with _told_and_counted(place, outcomes, "homes failed"):
             listed = in_loop(_listed, place)

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.folder_calls import CALLS, OsCalls
-from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, open_folder_lock, try_lock, user_id
+from perdure.adapters.machine.system import AT_ONCE, ONLY_FOLDER, RENAMES_OPEN, open_folder_lock, try_lock, user_id
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
 from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 
@@ -196,17 +196,13 @@ class RootedFolder:
         *folders, leaf = parts_of(name, self._rules)
         with disk_errors(name), self._folder(folders, make=True) as parent:
             self._replaceable(parent, leaf, name, is_new=is_new)
-            draft = self._draft(parent, data, is_durable=is_durable)
-            try:
+            with self._draft(parent, data, is_durable=is_durable) as draft:
                 if mtime_ns is not None:
                     self._calls.set_time(parent, draft, mtime_ns)
                 if is_new:
                     self._calls.rename_new(parent, draft, parent, leaf)
                 else:
                     self._calls.rename(parent, draft, parent, leaf)
-            except BaseException:
-                self._discard(parent, draft)
-                raise
             if is_durable:
                 self._calls.sync_folder(parent)
 
@@ -282,20 +278,33 @@ class RootedFolder:
         found.sort(key=lambda entry: entry.name)
         return PlainListing(tuple(found[:limit]), tuple(sorted(refused)), len(found) > limit)
 
-    def discard_drafts(self, *, also: re.Pattern[str]) -> None:
-        """Remove what writers that were killed have left, and regular files whose whole name is one of `also`.
+    def discard_drafts(self, under: str) -> None:
+        """Remove the drafts below a folder that writers left which were killed.
 
-        For whoever is `alone`: a draft of somebody who still writes would go, too. What can't be looked at stays.
+        One that somebody holds, who still writes it, stays, and so does what can't be looked at.
         """
-        folders: list[tuple[str, ...]] = [()]
+        folders: list[tuple[str, ...]] = [parts_of(under, self._rules)]
         while folders:
             folder = folders.pop()
             with suppress(OSError), self._folder(folder) as fd:
                 for part, about in list(self._calls.scan(fd)):
                     if stat.S_ISDIR(about.st_mode):
                         folders.append((*folder, part))
-                    elif stat.S_ISREG(about.st_mode) and (_DRAFT_NAME.fullmatch(part) or also.fullmatch(part)):
-                        self._discard(fd, part)
+                    elif stat.S_ISREG(about.st_mode) and _DRAFT_NAME.fullmatch(part):
+                        with suppress(OSError):
+                            self._discard_left(fd, part)
+
+    def _discard_left(self, parent: int, draft: str) -> None:
+        """Remove a draft, unless somebody holds it."""
+        fd = self._calls.open(parent, draft, os.O_RDWR | AT_ONCE)
+        try:
+            is_left = try_lock(fd) and _same(self._calls.fstat(fd), self._calls, parent, draft)
+            if is_left and RENAMES_OPEN:
+                self._calls.unlink(parent, draft)  # while it is held, so that nobody begins to write it
+        finally:
+            self._calls.close(fd)
+        if is_left and not RENAMES_OPEN:
+            self._calls.unlink(parent, draft)
 
     def _scanned(
         self,
@@ -457,22 +466,48 @@ class RootedFolder:
         if is_new:
             raise NameTaken(f"{name_for_people(name)}: there is such a file already")
 
-    def _draft(self, parent: int, data: bytes, *, is_durable: bool) -> str:
-        """A new private file with these bytes beside its later name; nothing is left of it when that fails."""
-        draft = f"{_DRAFT}{secrets.token_hex(8)}"
-        fd = self._calls.open(parent, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    @contextmanager
+    def _draft(self, parent: int, data: bytes, *, is_durable: bool) -> Iterator[str]:
+        """A new private file with these bytes, to be given its name; nothing is left of it when that fails.
+
+        It is held until then, where files can be renamed that are open: `discard_drafts` takes none that is.
+        """
+        draft, fd = self._new_draft(parent)
+        is_open = True
         try:
             try:
                 self._calls.make_private(fd)
                 self._write_all(fd, data)
                 if is_durable:
                     self._calls.sync(fd)
+                if not RENAMES_OPEN:
+                    is_open = False
+                    self._calls.close(fd)
+                yield draft
             finally:
-                self._calls.close(fd)
+                if is_open:
+                    self._calls.close(fd)
         except BaseException:
             self._discard(parent, draft)
             raise
-        return draft
+
+    def _new_draft(self, parent: int) -> tuple[str, int]:
+        """An empty file with a name of its own, held where the drive knows locks."""
+        while True:
+            draft = f"{_DRAFT}{secrets.token_hex(8)}"
+            fd = self._calls.open(parent, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                try:
+                    is_ours = try_lock(fd) and _same(self._calls.fstat(fd), self._calls, parent, draft)
+                except OSError:
+                    is_ours = True  # without locks nobody discards drafts
+                if is_ours:
+                    return draft, fd
+            except BaseException:
+                self._calls.close(fd)
+                self._discard(parent, draft)
+                raise
+            self._calls.close(fd)  # somebody took it for one that was left, before it was held
 
     def _write_all(self, fd: int, data: bytes) -> None:
         rest = memoryview(data)
