@@ -84,3 +84,31 @@ def test_nobody_waits_for_a_writer(person: Path, name: str, words: tuple[str, ..
     if code:
         assert len([line for line in shown.splitlines() if "not a regular file" in line]) == 1, shown
     assert {one: data for one, data in files(home).items() if one.endswith("journal.jsonl")}.items() >= before.items()
+
+
+@pytest.mark.parametrize(("device", "code"), [("/dev/null", 0), ("/dev/zero", 2), ("/dev/full", 2)])
+def test_the_null_device_says_that_there_are_no_settings(person: Path, device: str, code: int) -> None:
+    """CLI-5, SEC-2: it is an empty file where settings are read; other devices stay refused."""
+    home = person / ".perdure"
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").unlink(missing_ok=True)
+    (home / "config.toml").symlink_to(device)
+    found, shown = ended(person, "config", "pins_tokens")
+    assert found == code and ("not a regular file" in shown) == bool(code), shown
+
+
+def test_the_null_device_as_settings_of_a_client(person: Path) -> None:
+    """CLI-5, SEC-8: the same for those of Claude Code, the person's own and a trusted project's: nothing is told."""
+    for place in (person / ".perdure", person / ".claude", person / "app" / ".claude"):
+        place.mkdir(exist_ok=True)
+    (person / ".perdure" / "config.toml").write_text(
+        f"claude_code_settings = true\ntrusted_folders = ['{person / 'app'}']\n"
+    )
+    for link in (person / ".claude" / "settings.json", person / "app" / ".claude" / "settings.local.json"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.devnull)
+    code, shown = ended(person, "config", "pins_tokens")
+    assert code == 0 and "settings" not in shown, shown
+    (person / ".claude" / "settings.json").unlink()
+    (person / ".claude" / "settings.json").symlink_to("/dev/zero")
+    assert "not a regular file" in ended(person, "config", "pins_tokens")[1]

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from perdure.adapters import former
 from perdure.adapters.machine.clients import claude_folder
 from perdure.adapters.machine.repositories import text_below
-from perdure.adapters.machine.system import read_file
+from perdure.adapters.machine.system import is_null_device, read_file
 from perdure.adapters.machine.trust import (
     CLAUDE_FILES,
     CONFIG,
@@ -463,6 +463,8 @@ class _Layers:
 
     def _claude_file(self, path: Path, root: Path | None) -> dict[str, Any] | None:
         """What stands in a file of Claude Code's; None where there is none. `root`: it must not lead out of there."""
+        if is_null_device(path):
+            return None
         try:
             content = json.loads(read_file(path) if root is None else text_below(path, root, most_bytes=MOST_BYTES))
         except FileNotFoundError:
@@ -590,7 +592,7 @@ class _Layers:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return _parsed(path, read_file(path).decode())
+        return {} if is_null_device(path) else _parsed(path, read_file(path).decode())
     except OSError as e:
         raise BadSetting(f"{path}: {e.strerror or e}: the settings can't be read") from e
     except UnicodeDecodeError as e:

@@ -78,6 +78,15 @@ def read_file(path: str | Path) -> bytes:
         return file.read()
 
 
+def is_null_device(path: str | Path) -> bool:
+    """Whether a path leads to the null device: a usual way to say that a file of settings is empty."""
+    try:
+        about, null = os.stat(path), os.stat(os.devnull)
+    except OSError:
+        return False
+    return stat.S_ISCHR(about.st_mode) and stat.S_ISCHR(null.st_mode) and about.st_rdev == null.st_rdev
+
+
 def _open_checked(path: str | Path, flags: int, mode: int) -> int:
     """Without `O_NOFOLLOW`: what was opened has to be what `lstat` finds, before and after."""
     try:
