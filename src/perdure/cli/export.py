@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from perdure.adapters.journal import JOURNAL
-from perdure.adapters.machine.rooted import RootedFolder, takes_nothing, why_refused
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, complete_sessions, configured, examples, family
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
@@ -34,11 +33,11 @@ from perdure.cli.output import (
     plural,
 )
 from perdure.errors import BadSetting, FileRefused, ForeignFormat, PerdureError
-from perdure.memory.places import AGENTS, DISK, MEMORY
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
     from perdure.adapters.journal.contents import MemoryFileFound
+    from perdure.adapters.machine.rooted import RootedFolder
     from perdure.cli.opened import ReadSession
     from perdure.logs.export import ExportedBoundary
     from perdure.memory.trust.secrets import RedactedJson
@@ -281,6 +280,7 @@ class FolderExport:
         Where one stands, remove the drafts that a killed run left: in a folder without it they may be anybody's.
         """
         from perdure.adapters.journal.projects import PROJECTS
+        from perdure.memory.places import AGENTS, MEMORY
 
         mark = f"{_below(tenant)}{_WRITTEN_BY}"
         with suppress(FileRefused):  # what can't be marked, or is no plain file, is no mark
@@ -402,11 +402,12 @@ class FolderExport:
                 self.root.write(name, data, is_new=not self.force, mtime_ns=mtime_ns)
                 return True
             if mtime_ns is not None and there.mtime_ns != mtime_ns:
-                self.root.write(
-                    name, data, mtime_ns=mtime_ns
-                )  # whatever has no time of its own is looked at again by the next run
+                # Whatever has no time of its own is looked at again by the next run.
+                self.root.write(name, data, mtime_ns=mtime_ns)
             return False
         except FileRefused as e:
+            from perdure.adapters.machine.rooted import takes_nothing
+
             if takes_nothing(e):
                 raise _NoRoomError(self._told(name, e)) from e
             raise
@@ -423,6 +424,8 @@ class FolderExport:
         return os.path.join(self.root.path, name)
 
     def _told(self, name: str, error: FileRefused) -> str:
+        from perdure.adapters.machine.rooted import why_refused
+
         return f"{self._path(name)}: {why_refused(name, error)}"
 
 
@@ -446,6 +449,9 @@ def _below(tenant: str) -> str:
 
 def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ...], *, force: bool, json: bool) -> int:
     """Write every session and memory below a folder, and say what became of each; the exit code."""
+    from perdure.adapters.machine.rooted import RootedFolder
+    from perdure.memory.places import DISK
+
     if folder == STDOUT:
         raise BadSetting("--all writes many files: -o names a folder for them")
     if os.path.lexists(folder) and not folder.is_dir():
