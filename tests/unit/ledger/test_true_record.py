@@ -220,6 +220,13 @@ FAILS = "FAILED tests/test_a.py::test_one - boom\n1 failed in 1s"
         ("cd tests && pytest test_a.py", False),  # perhaps another folder
         ("pytest tests/test_a.py::test_one", True),
         ("pytest -k test_one", True),
+        ("pytest -k 'test_two or test_one'", True),
+        ("pytest -k 'two or three'", False),  # no test_for is meant
+        ("pytest -k 'one and slow'", False),
+        ("cd /srv/shop && pytest -q && cd ..", True),
+        ("cd /srv/shop/web/.. && pytest -q; cd -", True),
+        ("cd /srv && pytest -q", True),
+        ("cd /srv/shop/web && pytest -q", False),  # others than those of the shop
         ("make -C /srv/shop test", False),  # another runner
         ("cd /srv/api && pytest -q", False),
         ("pushd /srv/api; pytest -q; popd", False),
@@ -237,6 +244,31 @@ FAILS = "FAILED tests/test_a.py::test_one - boom\n1 failed in 1s"
 def test_a_green_run_elsewhere_or_of_others_heals_nothing(command: str, passes: bool) -> None:
     """CMP-15: `passes now` is said of a test that was run again, where it failed."""
     talk = Talk().user("Go").bash("cd /srv/shop && pytest -q", FAILS, is_error=True).bash(command, "9 passed in 1s")
+    assert ("passes now: tests/test_a.py::test_one" in talk.text()) == passes
+
+
+def test_a_word_between_names_of_tests_is_no_name() -> None:
+    """CMP-15: `or` stands in test_order, too."""
+    failed = "FAILED tests/test_order.py::test_send - boom\n1 failed in 1s"
+    talk = Talk().user("Go").bash("pytest -q", failed, is_error=True)
+    assert "passes now" not in talk.bash("pytest -k 'login or logout'", "2 passed in 1s").text()
+    assert "passes now: tests/test_order.py::test_send" in talk.bash("pytest -k 'login or order'", "2 passed").text()
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed", "passes"),
+    [
+        ("cd backend && pytest", "cd backend && pytest -q && cd ..", True),
+        ("cd /srv/app && pytest tests backend", "cd /srv/app/backend && pytest", True),
+        ("cd /srv/app && pytest tests backend", "cd /srv/app/frontend && pytest", False),
+        ("cd /srv/app/backend && pytest", "cd /srv/app && pytest", True),
+        ("cd /srv/app/backend && pytest", "cd /srv/app2 && pytest", False),
+        ("cd /srv/app && git pull; cd backend && pytest", "cd /srv/app/backend && pytest", True),
+    ],
+)
+def test_where_tests_ran(failed: str, passed: str, passes: bool) -> None:
+    """CMP-15: in the folder in front of the runner; one around it has the same tests."""
+    talk = Talk().user("Go").bash(failed, FAILS, is_error=True).bash(passed, "9 passed in 1s")
     assert ("passes now: tests/test_a.py::test_one" in talk.text()) == passes
 
 
@@ -331,6 +363,19 @@ def test_commits_of_one_folder_are_not_pushed_from_another() -> None:
     assert "abc1234 Fix shop (pushed)" in talk.bash("cd /srv/shop && git push", pushed).text()
 
 
+def test_a_push_from_a_folder_around_that_of_the_commit() -> None:
+    """CMP-15: it may be one repository; the commit that git names as it pushes says so."""
+    made = "[main 1111111] Fix shop\n 1 file changed"
+    for first, then in (("/srv/app/backend", "/srv/app"), ("/srv/app", "/srv/app/backend"), ("/srv/app", "/link")):
+        talk = Talk().user("Go").bash(f"cd {first} && git commit -qam 'Fix shop' && cd ..", made)
+        talk.bash(f"cd {then} && git push", "To x\n   0000000..1111111  main -> main")
+        assert "1111111 Fix shop (pushed)" in talk.text()
+    talk = Talk().user("Go").bash("cd /srv/app/backend && git commit -am 'Fix shop'", made)
+    assert (
+        "1111111 Fix shop\n" in talk.bash("cd /srv/app && git push", "To x\n   0000000..2222222  main -> main").text()
+    )
+
+
 def test_a_push_that_may_have_failed_is_not_denied() -> None:
     """CMP-15: only what git says of it counts."""
     made = "[main abc1234] Fix shop\n 1 file changed"
@@ -379,6 +424,22 @@ def test_commits_that_were_taken_back_are_gone() -> None:
     back = record(talk.bash("git reset --hard abc1111", "HEAD is now at abc1111 Step 1"))
     assert "abc1111 Step 1" in back and "Step 2" not in back.split("- committed: ")[1].split("\n")[0]
     assert "- committed" not in record(talk.bash("git reset --hard origin/main", "HEAD is now at fff1111 Far"))
+
+
+def test_what_is_taken_back_in_the_order_of_the_line() -> None:
+    """CMP-15: a reset behind a commit takes that one back; one to where it is takes none."""
+    made = "[main abc1111] Step 1\n 1 file"
+    talk = Talk().user("Go").bash("git commit -m 'Step 1'", made)
+    talk.bash(
+        "git commit -m 'Step 2' && git reset --hard HEAD~1", "[main abc2222] Step 2\nHEAD is now at abc1111 Step 1"
+    )
+    committed = record(talk).split("- committed: ")[1].split("\n")[0]
+    assert "abc1111 Step 1" in committed and "Step 2" not in committed
+    talk.bash("git reset --hard HEAD~1 && git commit -m 'Step 3'", "HEAD is now at abc0000 x\n[main abc3333] Step 3")
+    committed = record(talk).split("- committed: ")[1].split("\n")[0]
+    assert "abc3333 Step 3" in committed and "Step 1" not in committed
+    talk.bash("git reset -q --hard HEAD", "HEAD is now at fff1111 Made by the user")
+    assert "abc3333 Step 3" in record(talk).split("- committed: ")[1].split("\n")[0]
 
 
 @pytest.mark.parametrize(

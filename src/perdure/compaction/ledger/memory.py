@@ -39,7 +39,7 @@ from perdure.compaction.ledger.reader import (
     UserWords,
     runner_end,
 )
-from perdure.compaction.ledger.repository import MAYBE, RepositoryNews, folder_of, may_be_same
+from perdure.compaction.ledger.repository import MAYBE, RepositoryNews, folder_of, may_be_same, within
 from perdure.compaction.ledger.statements import is_finding, proposal_in, questions, refuses
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.transcript.tokens import utf16_units
@@ -163,7 +163,8 @@ class RepositoryState(msgspec.Struct):
             self._pushed(news)
         if news.is_amended:
             del self.commits[-1:]
-        self._take_back(news)
+        if not news.is_dropped_last:
+            self._take_back(news)
         known = {commit.sha for commit in self.commits}
         new = [
             CommitMade(sha, subject, on, here, folder=news.folder)
@@ -171,6 +172,8 @@ class RepositoryState(msgspec.Struct):
             if sha not in known
         ]
         self.commits = [*self.commits, *new][-_KEPT_COMMITS:]
+        if news.is_dropped_last:
+            self._take_back(news)
         if new or news.is_settled or news.is_unseen:
             self.conflicts = []
         self.is_behind = news.is_unseen or (self.is_behind and not new)
@@ -188,15 +191,20 @@ class RepositoryState(msgspec.Struct):
         there = [commit for commit in self.commits if may_be_same(commit.folder, news.folder)]
         if news.head:
             at = next((i for i, one in enumerate(there) if _is_same_sha(one.sha, news.head)), -1)
-            gone = there[at + 1 :]
+            gone = there[-news.dropped :] if at < 0 and news.dropped else there[at + 1 :]
         else:
             gone = there[-news.dropped :] if news.dropped else []
         self.commits = [commit for commit in self.commits if not any(commit is one for one in gone)]
 
     def _pushed(self, news: RepositoryNews) -> None:
+        """A push has the commit that it names, and what is in its repository: perhaps also folders around it."""
         branch = news.pushed
+        named = [one for one in self.commits if news.pushed_to and _is_same_sha(one.sha, news.pushed_to)]
+        folders = [news.folder, *(one.folder for one in named)]
         for commit in self.commits:
-            if not may_be_same(commit.folder, news.folder):
+            if not any(may_be_same(commit.folder, folder) for folder in folders):
+                if within(commit.folder, news.folder) or within(news.folder, commit.folder):
+                    commit.pushed = commit.pushed or MAYBE
                 continue
             if branch != MAYBE and (commit.branch == branch or not commit.branch):
                 commit.pushed = branch
@@ -450,7 +458,12 @@ class LedgerMemory(msgspec.Struct, dict=True):
         if not (what.is_green and event.runner):
             return
         for name, test in self.tests.items():
-            is_there = may_be_same(where, self._folder(test.command))
+            before = self._folder(test.command)
+            is_there = (
+                may_be_same(where, before)
+                or bool(within(before, where))
+                or _is_of(name, test.command, within(where, before))
+            )
             is_same = is_there and test.runner in (event.runner, "") and _covers(command, name, test.command)
             if test.command == command or is_same:
                 test.is_failing = False
@@ -558,6 +571,13 @@ def _covers(command: str, test: str, failed: str) -> bool:
     return all(_names(flag, word, test) for flag, word in selected if flag)
 
 
+def _is_of(test: str, failed: str, folder: str) -> bool:
+    """Whether a test that failed in a run is one of a folder within that of the run."""
+    words = _RUN_WORD.findall(failed[runner_end(failed) :])
+    named = (test, *(word.strip("'\"").removeprefix("./") for word in words))
+    return bool(folder) and any(f"{one}/".startswith(f"{folder}/") for one in named)
+
+
 _RUN = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^;|&)'\"])*")
 _RUN_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
 _NARROWS = frozenset("-k -m -run --run -t --testNamePattern --grep -g --filter -R --ignore --deselect".split())
@@ -602,10 +622,12 @@ def _overlap(some: list[str], others: list[str]) -> bool:
 
 def _names(flag: str, word: str, test: str) -> bool:
     """Whether a flag that narrows a run leaves a test in."""
-    names = re.findall(r"[\w.:/\[\]-]+", word)
+    words = re.findall(r"[\w.:/\[\]-]+", word)
+    names = [one for one in words if one not in ("and", "or")]
+    every = all if "and" in words else any
     if flag in ("--ignore", "--deselect"):
         return word.rstrip("/") not in test
-    return flag != "-m" and "not" not in names and any(name in test for name in names)
+    return flag != "-m" and "not" not in names and bool(names) and every(name in test for name in names)
 
 
 def _passed_with(command: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,9 +16,9 @@ _SEPARATOR = re.compile(r"(&&|\|\||[;|\n&])")
 _REDIRECTED = re.compile(r"(?<!\d)\d*[<>]&-?\d*|&>>?|(?<=\|)&")
 _STOPS = re.compile(r"\bset -\w*e")
 _GIVES_UP = re.compile(r"\s*(?:exit|return|false)\b")
-_FOLDERS = re.compile(
-    r"(?:\A|[;&|(]\s*)(?:cd|pushd)\s+([^\s;&|)]+)|"
-    r"\b(?:g?make|ninja|go|cargo|pnpm|just|npm|yarn|git)\s(?:-\S+\s){0,6}"
+_GONE = re.compile(r"(?:cd|pushd)\s+([^\s)]+)")
+_GIVEN = re.compile(
+    r"(?:g?make|ninja|go|cargo|pnpm|just|npm|yarn|git)\s(?:-\S+\s){0,6}"
     r"(?:-C|--prefix|--cwd|--dir|--directory)[ =]?(\S+)"
 )
 _IN_FRONT = re.compile(
@@ -61,7 +62,7 @@ _GIT = re.compile(r"git(?: -C \S+| -c \S+)* (\S+)(.*)", re.DOTALL)
 _COMMITTED = re.compile(r"^\[(\S+(?: HEAD)?)(?: \(root-commit\))? ([0-9a-f]{7,40})\] (\S.*)$", re.MULTILINE)
 _LOGGED = re.compile(r"^([0-9a-f]{7,40}) (\S.*)$", re.MULTILINE)
 _PUSHED = re.compile(
-    r"^ ?[ *+] +(?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}[0-9a-f]{7,40}) +(\S+) +-> +(\S+)", re.MULTILINE
+    r"^ ?[ *+] +(?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}([0-9a-f]{7,40})) +(\S+) +-> +(\S+)", re.MULTILINE
 )
 _NOT_PUSHED = re.compile(r"^(?:error|fatal): | ! \[(?:remote )?rejected\]", re.MULTILINE)
 _HEAD_AT = re.compile(r"^HEAD is now at ([0-9a-f]{7,40})\b", re.MULTILINE)
@@ -90,30 +91,50 @@ class RepositoryNews(NamedTuple):
     commits: tuple[Commit, ...] = ()
     is_amended: bool = False
     pushed: str = ""
+    pushed_to: str = ""  # the commit that the branch is at since
     is_pushed_first: bool = False
     branch: str | None = None
     pull: str = ""
     conflicts: tuple[str, ...] = ()
     dropped: int = 0  # so many of the last commits were taken back, or
     head: str = ""  # all behind this one
+    is_dropped_last: bool = False  # after the commits were made
     is_settled: bool = False  # a merge with conflicts was given up
     is_unseen: bool = False  # something was committed, and nothing says what
     folder: str = ""  # where git was told to work
 
 
-def folder_of(command: str) -> str:
-    """Where a command goes first, as far as it says so; empty when it doesn't."""
+@lru_cache(maxsize=256)  # each error and test that is known is asked where it was
+def folder_of(command: str, *, is_of_git: bool = False) -> str:
+    """Where a command runs its tests, or git, or else goes, as far as it says so; empty when it doesn't."""
     folder = ""
     line, quoted = _read(command)
-    for gone, given in _FOLDERS.findall(line):
-        where = unquoted(gone or given, quoted).rstrip("/")
-        folder = where if where[:1] in ("/", "~") or not folder else f"{folder}/{where}"
+    for program in map(_program, _APART.split(line)):
+        if gone := _GONE.match(program):
+            folder = _joined(folder, unquoted(gone[1], quoted))
+            continue
+        is_git = bool(_GIT.match(program))
+        if is_git == is_of_git and (given := _GIVEN.match(program)):
+            return _joined(folder, unquoted(given[1], quoted))
+        if is_git if is_of_git else _CHECK.match(program):
+            return folder
     return folder
+
+
+def _joined(folder: str, where: str) -> str:
+    """A folder seen from another; one beside or above it, or the one before, could be any."""
+    path = posixpath.normpath(where if where[:1] in ("/", "~") or not folder else f"{folder}/{where}")
+    return "" if path in (".", "-") or path.startswith("..") else path
 
 
 def may_be_same(one: str, other: str) -> bool:
     """Whether two folders may be the same one, as far as commands say where they go."""
     return not one or not other or one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
+
+
+def within(inner: str, outer: str) -> str:
+    """What leads from a folder to one within it; empty when it isn't."""
+    return inner[len(outer) :].strip("/") if outer and inner.startswith(f"{outer.rstrip('/')}/") else ""
 
 
 @lru_cache(maxsize=64)  # one command is asked many things
@@ -257,17 +278,19 @@ def repository_news(command: str, text: str, *, ok: bool, folder: str = "") -> R
         if set(verbs) & set(_COMMITS) | {"stash"} & set(verbs)
         else (),
         dropped=_taken_back(deeds) if ok else 0,
-        head=_HEAD_AT.findall(text)[-1] if "reset" in verbs and _HEAD_AT.search(text) else "",
+        head=_HEAD_AT.findall(text)[-1] if _moves_head(deeds) and _HEAD_AT.search(text) else "",
+        is_dropped_last="commit" in verbs and verbs[::-1].index("commit") > [*verbs[::-1], "reset"].index("reset"),
         is_settled=ok and any("--abort" in rest or (verb == "reset" and "--hard" in rest) for verb, rest in deeds),
     )
     news = news._replace(is_unseen=ok and not news.commits and bool(set(verbs) & set(_COMMITS)))
     if "push" in verbs:
         found = _PUSHED.search(text)
         news = news._replace(
-            pushed=found[1] if found else "" if not ok and _NOT_PUSHED.search(text) else MAYBE,
+            pushed=found[2] if found else "" if not ok and _NOT_PUSHED.search(text) else MAYBE,
+            pushed_to=(found[1] or "") if found else "",
             is_pushed_first="commit" in verbs and verbs.index("push") < verbs.index("commit"),
         )
-    return news._replace(folder=folder_of(command) or folder) if news != RepositoryNews() else None
+    return news._replace(folder=folder_of(command, is_of_git=True) or folder) if news != RepositoryNews() else None
 
 
 def _commits(command: str, text: str, verbs: list[str]) -> tuple[Commit, ...]:
@@ -285,6 +308,12 @@ def _taken_back(deeds: list[tuple[str, str]]) -> int:
     """How many commits `git reset HEAD~2` took back."""
     found = [_BEFORE_HEAD.search(rest) for verb, rest in deeds if verb == "reset"]
     return sum(int(one[1] or 1) if one[1] is not None else len(one[2]) for one in found if one is not None)
+
+
+def _moves_head(deeds: list[tuple[str, str]]) -> bool:
+    """Whether a `git reset` goes to another commit: a bare `HEAD` takes no commit back."""
+    resets = [[word for word in rest.split() if not word.startswith("-")] for verb, rest in deeds if verb == "reset"]
+    return any(words and words[0] not in ("HEAD", "@") for words in resets)
 
 
 def _branch(deeds: list[tuple[str, str]], text: str, *, ok: bool) -> str | None:
