@@ -368,8 +368,11 @@ async def _streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def serve(server: EditorServer) -> None:
-    """Speak over standard input and output until the editor hangs up, or the process is told to end."""
+async def serve(server: EditorServer, *, on_ready: Callable[[], None]) -> None:
+    """Speak over standard input and output until the editor hangs up, or the process is told to end.
+
+    `on_ready` is called once Ctrl-C ends it.
+    """
     reader, writer = await _streams()
     sys.stdout = sys.stderr  # nothing else may write between the messages
     route = build_agent_router(server, use_unstable_protocol=True)  # type: ignore[arg-type] # plain data is an answer
@@ -386,6 +389,7 @@ async def serve(server: EditorServer) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, *STOP_SIGNALS):
         loop.add_signal_handler(number, listening.cancel)
+    on_ready()
     try:
         await listening
     finally:

@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -73,8 +74,8 @@ def acp(*, model: ModelName = None, mode: PermissionMode = None, trust: Trust = 
             )
     load(os.environ, cwd=Path.cwd(), flags=flags)  # a wrong flag is said at once, where somebody sees it
     wording = Wording(error=shown_error, event=event_line, not_compacted=compaction_failure, room=room)
-    note_if_typed("an editor such as Zed")
-    anyio.run(serve, EditorServer(agents_in, wording, release()))
+    on_ready = partial(note_if_typed, "an editor such as Zed")
+    anyio.run(partial(serve, EditorServer(agents_in, wording, release()), on_ready=on_ready))
     raise typer.Exit(EXIT_OK)
 
 

@@ -91,15 +91,13 @@ def mcp(
     gc.enable()
     logs_of = os.environ if logs else None
     offered = project_server(config, folder, is_everywhere=is_all, saves_at_once=save_at_once, logs_of=logs_of)
-    serve = partial(serve_stdio, offered)
+    serve = partial(serve_stdio, offered, on_ready=partial(note_if_typed, "a client such as Claude Code"))
     if address is not None:
         token, on_ready = _token(*address), partial(_say_ready, is_json=json)
         serve = partial(
             serve_http, offered, *address, token=token, allowed_hosts=tuple(allow_host or ()), on_ready=on_ready
         )
     try:
-        if address is None:
-            note_if_typed("a client such as Claude Code")
         anyio.run(serve)
     except KeyboardInterrupt:
         pass

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import uvicorn
+from anyio.abc import TaskStatus
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse
@@ -55,21 +56,26 @@ def project_server(
     return ProjectServer(open_project, has_memories=config.settings.memory, is_writable=is_writable)
 
 
-async def serve_stdio(offered: ProjectServer) -> None:
-    """Serve the client at the other end of standard input and output until it closes them, or ends this process."""
+async def serve_stdio(offered: ProjectServer, *, on_ready: Callable[[], None]) -> None:
+    """Serve the client at the other end of standard input and output until it closes them, or ends this process.
+
+    `on_ready` is called once Ctrl-C ends it.
+    """
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_when_told)
+        await tasks.start(_end_when_told)
+        on_ready()
         async with stdio_server() as (incoming, outgoing):
             await offered.server.run(incoming, outgoing, offered.server.create_initialization_options())
         tasks.cancel_scope.cancel()
 
 
-async def _end_when_told() -> None:
+async def _end_when_told(*, task_status: TaskStatus[None]) -> None:
     """End at once: a thread waits for the client's next line, and nothing but that wakes it.
 
     What a call writes meanwhile is as safe as from a `kill -9` (REL-7).
     """
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         async for _ in signals:
             os._exit(0)
 
