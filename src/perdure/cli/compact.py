@@ -105,11 +105,11 @@ def compact(
     from perdure.adapters.machine.hooks import shell_hook
     from perdure.adapters.sinks import ListSink
     from perdure.compaction.plan import CompactionPart
+    from perdure.context.policy import tool_table
     from perdure.engine.compact import CompactionFailure, preview
     from perdure.engine.session import Services
     from perdure.events import CompactionAttemptFailed, HookFailed
     from perdure.settings import HookCommand
-    from perdure.transcript.tool_calls.actions import ToolTable
     from perdure.wiring import SessionOptions, connected, open_session
 
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
@@ -121,8 +121,7 @@ def compact(
         raise BadSetting(f"{odd[0]} {verb} --at, which measures on a log")
     if at is not None:
         strategy, budget, tail = strategy or "ledger", budget or "10k", tail or "0"
-        given = configured(sets or ()).settings
-        tools = ToolTable.of(given.ledger_tools, given.user_tools)
+        tools = tool_table(configured(sets or ()).settings)
         raise typer.Exit(
             measure(Path(reference), at=at, strategy=strategy, budget=budget, tail=tail, is_json=json, tools=tools)
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results
 from perdure.context.passes import Pass, microcompact, neutralise, snip, tool_result_budget
-from perdure.context.policy import Facts
+from perdure.context.policy import Facts, tool_table
 from perdure.context.reminders import inline, quoted
 from perdure.context.thinking import is_postponed, with_thinking
 from perdure.context.view import ContextView, project
@@ -55,7 +55,7 @@ def _next(view: ContextView, facts: Facts) -> Collapsed | None:
     settings = facts.settings
     from perdure.compaction.finished import finished_ranges  # few sessions fold anything (LIB-6)
 
-    for one in finished_ranges(view, ToolTable.of(settings.ledger_tools)):
+    for one in finished_ranges(view, tool_table(settings)):
         first, last = one.first, one.last
         tokens = sum(item.size.base for item in view.items[first : last + 1])
         if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
@@ -94,7 +94,7 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
     from perdure.compaction.finished import agent_reports  # few requests fold anything (LIB-6)
     from perdure.compaction.ledger.render import digest
 
-    tools = ToolTable.of(facts.settings.ledger_tools, facts.settings.user_tools)
+    tools = tool_table(facts.settings)
     reports, is_whole = "", False
     if one.what == "attempt":
         reports = _how_it_went(messages, tools, facts.limits.scaled(_OUTCOMES_TOKENS))

@@ -11,7 +11,7 @@ import msgspec
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec, model_spec
 from perdure.context.view import ContextView, item_has_results, size_tokens, tokens_from
 from perdure.settings import LEAST_WINDOW_TOKENS, Settings
-from perdure.transcript.tool_calls.actions import plain_name
+from perdure.transcript.tool_calls.actions import ToolTable, plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
@@ -350,6 +350,11 @@ def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
     write = model.factor_to_write(facts.cache_ttl(view))
     # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
     return spared / 2 * model.read_factor * expected_calls(view) >= (size - spared) * (write - model.read_factor)
+
+
+def tool_table(settings: Settings) -> ToolTable:
+    """What tools do by their names, and which of them bring a person's own words, as the settings say (SEC-1)."""
+    return ToolTable.of(settings.ledger_tools, settings.user_tools)
 
 
 def has_recall_tool(view: ContextView, settings: Settings) -> bool:

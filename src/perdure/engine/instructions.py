@@ -18,6 +18,7 @@ from perdure.context.instructions import (
     pack_instructions,
     start_message,
 )
+from perdure.context.policy import tool_table
 from perdure.context.view import item_has_results
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession, Services
@@ -26,7 +27,6 @@ from perdure.memory.instructions import FittedFile, Instruction, LoadedInstructi
 from perdure.ports.memory import InstructionFiles
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import base_tokens
-from perdure.transcript.tool_calls.actions import ToolTable
 from perdure.transcript.tool_calls.files import touched_paths
 
 NAME = "instructions"
@@ -85,7 +85,7 @@ class InstructionReminders:
         view = self._session.view
         if not any(item_has_results(item) for item in view.items[view.sent :]):
             return []
-        tools = ToolTable.of(self._session.settings.ledger_tools)
+        tools = tool_table(self._session.settings)
         paths = touched_paths((item.message for item in view.items[view.sent :] if not item.is_hidden), tools)
         if not paths:
             return []

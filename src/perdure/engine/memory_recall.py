@@ -14,6 +14,7 @@ import anyio
 
 from perdure import prompts
 from perdure.compaction.side_requests import side_request
+from perdure.context.policy import tool_table
 from perdure.context.provenance import MEMORY_ROOT
 from perdure.context.reminders import prepend_context, restored
 from perdure.context.replies import ModelInfo, Reply
@@ -42,7 +43,6 @@ from perdure.text.words import asked_terms
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId, spoken
 from perdure.transcript.tokens import base_tokens
-from perdure.transcript.tool_calls.actions import ToolTable
 from perdure.transcript.tool_calls.files import touched_paths
 
 NAME = "memory"
@@ -89,7 +89,7 @@ class MemoryRecall:
         In a turn of many calls nobody may say anything for hours: whoever waits for a prompt is told too late.
         """
         view = session.view
-        tools = ToolTable.of(session.settings.ledger_tools)
+        tools = tool_table(session.settings)
         paths = touched_paths((item.message for item in view.items[view.sent :] if not item.is_hidden), tools)
         new = [path for path in paths if path not in self._touched]
         if not new or not any(map(user_text, view.items)) or await self._memories.is_empty():
@@ -383,7 +383,7 @@ def _last_turns(session: LiveSession, turns: int) -> Iterator[list[ViewItem]]:
 
 def _touched(session: LiveSession, turns: int) -> Iterator[str]:
     """The files that calls touched in the last turns, those of the newest first."""
-    tools = ToolTable.of(session.settings.ledger_tools)
+    tools = tool_table(session.settings)
     for turn in _last_turns(session, turns + 1):  # the first holds nothing yet but what was just said
         yield from touched_paths((item.message for item in turn), tools)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from perdure.compaction.ledger.render import digest
 from perdure.compaction.relevant import FactSource, RelevantFacts, facts_by_code, facts_in, facts_prompt
 from perdure.compaction.side_requests import side_request
+from perdure.context.policy import tool_table
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
@@ -14,7 +15,6 @@ from perdure.engine.ask import JobModels, ask_job
 from perdure.engine.session import LiveSession
 from perdure.ports.session import Model
 from perdure.settings import Settings
-from perdure.transcript.tool_calls.actions import ToolTable
 
 ANSWER_TOKENS = 2_000
 
@@ -22,9 +22,7 @@ ANSWER_TOKENS = 2_000
 def record_source(view: ContextView, settings: Settings, name: str) -> FactSource:
     """What the ledger says of a session, as a source of facts."""
     messages = [item.message for item in view.items]
-    return FactSource(
-        name, digest(messages, settings.summary_budget_tokens, ToolTable.of(settings.ledger_tools, settings.user_tools))
-    )
+    return FactSource(name, digest(messages, settings.summary_budget_tokens, tool_table(settings)))
 
 
 async def relevant_facts(

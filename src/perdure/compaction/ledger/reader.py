@@ -737,7 +737,9 @@ def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
 
 def _index_so_far(view: ContextView, settings: Settings) -> ExtractIndex:
     """The index that the view has, if it is of these messages and tools; else an empty one."""
-    tools = ToolTable.of(settings.ledger_tools, settings.user_tools)
+    from perdure.context.policy import tool_table  # as above (PLG-1)
+
+    tools = tool_table(settings)
     index = view.index
     if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
         return ExtractIndex(tools)
