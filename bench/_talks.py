@@ -194,8 +194,8 @@ class Talk:
     sessions: list[str] = field(default_factory=list)  # as gateways named them, each time it was another one
 
     def say(self, number: int) -> None:
-        """What the client says in a round: results of its calls, and words. The first words are its own."""
-        before = self.rounds[number - 1].calls if number else ()
+        """Say results of calls, and the words of a round; thanks behind the last one, as often as asked."""
+        before = self.rounds[number - 1].calls if 0 < number <= len(self.rounds) else ()
         results = list(zip(self.called, (call.result for call in before), strict=True))
         words = self.rounds[number].said if number < len(self.rounds) else "Thank you, that is all."
         words = f"[{self.name}] {words}".strip() if not number else words
