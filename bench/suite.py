@@ -1,0 +1,110 @@
+"""Where the suite's processor time goes: by folder, by file, by test, collection apart (HSE-5).
+
+    python -m bench.suite [--top 30] [--json FILE] [-- PYTEST ARGUMENTS]
+
+Runs the quick tier, or what the arguments behind `--` select, with one line a test written by each worker: processor
+time of setup, call and teardown, that of children which have ended included. The rest of the total is what collecting,
+imports, and servers that outlive a test take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_FOLDER = "PERDURE_SUITE_TIMES"
+
+
+def _spent() -> float:
+    """Return the processor seconds of this process and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+class _Recorder:
+    """A pytest plugin that writes a line for each test into a file of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / f"{os.getpid()}.jsonl").open("w", encoding="utf-8")
+
+    def _write(self, name: str, seconds: float) -> None:
+        self._file.write(json.dumps({"test": name, "seconds": seconds}) + "\n")
+        self._file.flush()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        try:
+            return (yield)
+        finally:
+            self._write("collection", _spent())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        begun = _spent()
+        try:
+            return (yield)
+        finally:
+            self._write(item.nodeid.split("@")[0], _spent() - begun)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the recorder in each process that runs tests."""
+    if folder := os.environ.get(_FOLDER):
+        config.pluginmanager.register(_Recorder(Path(folder)))
+
+
+def _table(title: str, rows: dict[str, tuple[float, int]], top: int) -> None:
+    print(f"\n{title:100} {'seconds':>8} {'tests':>6}")
+    for name, (seconds, count) in sorted(rows.items(), key=lambda row: -row[1][0])[:top]:
+        print(f"{name[:100]:100} {seconds:8.1f} {count:6}")
+
+
+def _sum_by(times: list[tuple[str, float]], depth: int) -> dict[str, tuple[float, int]]:
+    sums: dict[str, tuple[float, int]] = collections.defaultdict(lambda: (0.0, 0))
+    for name, seconds in times:
+        key = "/".join(name.split("::")[0].split("/")[:depth])
+        sums[key] = (sums[key][0] + seconds, sums[key][1] + 1)
+    return sums
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Print where the processor time of the suite goes.")
+    parser.add_argument("--top", type=int, default=30, help="rows of the tables of files and tests")
+    parser.add_argument("--json", type=Path, help="write the seconds of each test into this file")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
+    asked = parser.parse_args()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "bench.suite", *(asked.pytest or ["-n", "auto"])]
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        code = subprocess.run(command, env=os.environ | {_FOLDER: folder}, check=False).returncode
+        clock = time.monotonic() - begun
+        lines = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    times = [(line["test"], line["seconds"]) for line in lines]
+    tests = [(name, seconds) for name, seconds in times if name != "collection"]
+    collected = [seconds for name, seconds in times if name == "collection"]
+    _table("folder", _sum_by(tests, 2), asked.top)
+    _table("file", _sum_by(tests, 9), asked.top)
+    _table("test", {name: (seconds, 1) for name, seconds in tests}, asked.top)
+    print(f"\ncollection by process, seconds: {', '.join(f'{one:.1f}' for one in collected)}")
+    whole = used.ru_utime + used.ru_stime
+    print(f"in tests {sum(seconds for _, seconds in tests):.0f} s, in all {whole:.0f} s", end="")
+    print(f" of processor time, {clock:.0f} s by the clock")
+    if asked.json:
+        asked.json.write_text(json.dumps(dict(tests), indent=0, sort_keys=True), encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
