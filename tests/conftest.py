@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.tiers import NIGHTLY, TIMES, left_for_the_night
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
-# Deadlines are timed tests in disguise; speed is measured under bench/.
-settings.register_profile("default", deadline=None)
+# Deadlines and slow draws are timed tests in disguise; speed is measured under bench/. In CI the examples are the same
+# in every run, so that what is judged is the change.
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "perdure",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    max_examples=100 * TIMES if NIGHTLY else 15,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", deadline=None, max_examples=2_000)
-settings.load_profile(os.environ.get("PERDURE_HYPOTHESIS", "ci" if os.environ.get("CI") else "default"))
+settings.load_profile("perdure")
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30
@@ -47,6 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--rewrite-golden") and config.getoption("numprocesses", None):
         raise pytest.UsageError("--rewrite-golden goes without -n: workers would write over the rows of one another")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to `make nightly` what is marked so, and of tests marked `quick(n)` all but n cases."""
+    if NIGHTLY:
+        return
+    left = left_for_the_night(items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
 
 
 def pytest_collection_finish() -> None:

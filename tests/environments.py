@@ -17,7 +17,9 @@ SECONDS = 240
 
 def needs(client: RealClient) -> pytest.MarkDecorator:
     """Skips where the framework isn't installed."""
-    return pytest.mark.skipif(not is_installed(client), reason="not installed: make adapters installs it")
+    return pytest.mark.skipif(
+        not is_installed(client), reason="not installed: make clients ARGS=--frameworks installs it"
+    )
 
 
 def write_parts(project: Path, count: int) -> None:

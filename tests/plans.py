@@ -8,27 +8,14 @@ rewind, a restart). A step holds no ids and no token counts: the driver gives th
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from perdure.transcript.messages import Message, MessageId, Role
-
-THOROUGH = os.environ.get("PERDURE_HYPOTHESIS") == "thorough"  # `make thorough`
-
-
-def examples(count: int) -> settings:
-    """How often a law is tried: 20 times `count` in `make thorough`, else as often as every run has time for.
-
-    Each run draws other sessions, so that many short runs see what one long run does.
-    """
-    return settings(max_examples=20 * count if THOROUGH else max(6, count // 4))
-
 
 Json = dict[str, Any]
 Usage = Literal["reported", "absent", "placeholder", "none yet"]

@@ -1,4 +1,4 @@
-"""GW-4: the gateway's live page in a real browser, on a desk and on a phone. `make browser` runs these."""
+"""GW-4: the gateway's live page in a real browser, on a desk and on a phone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLI-4: the report in a real browser, on a desk and on a phone. `make browser` runs these; they need Chromium."""
+"""CLI-4: the report in a real browser, on a desk and on a phone. They need Chromium."""
 
 from __future__ import annotations
 

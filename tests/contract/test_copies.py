@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.contract.test_homes import boundary, said
+from tests.tiers import examples
 
 from perdure.adapters.journal import JOURNAL
 from perdure.engine.turn import prepare
@@ -166,6 +167,7 @@ async def beside(store: Store, home: Home) -> Any:
     return documents, blobs, await contents.key(), memories
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("blobs", ["in the database", "in a bucket"])
 @pytest.mark.parametrize("way", ["into the database", "out of it"])
 def test_everything_arrives_as_it_is(places: Places, way: str, blobs: str, request: pytest.FixtureRequest) -> None:
@@ -583,8 +585,9 @@ _texts = st.text(max_size=40) | st.sampled_from(["", "x" * 5000, "\u2028", "\x00
 _lines = st.lists(st.lists(_texts, min_size=1, max_size=3), max_size=8)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # else it hides what failed
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(sessions=st.lists(_lines, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 8), min_size=3, max_size=3))
 def test_there_and_back_again(places: Places, sessions: list[list[list[str]]], cuts: list[int]) -> None:
     """SCL-1: files, database, files: the same bytes, also when sessions grow between two runs."""
@@ -623,6 +626,7 @@ def _without_place(body: bytes) -> bytes:
     return re.sub(rb"and so does a shell [^.]*\.", b"", body)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not DATA.is_dir(), reason="there are no recordings")
 def test_recordings_there_and_back_make_the_same_next_request(places: Places) -> None:
     """SCL-1, SCL-4: real sessions, with their blobs; each goes on with the request that it would have made."""

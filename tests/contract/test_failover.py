@@ -51,6 +51,7 @@ def run(url: str, body: Callable[[PostgresStore], Awaitable[None]]) -> None:
     anyio.run(main)
 
 
+@pytest.mark.nightly
 def test_a_session_goes_on_at_the_standby_that_takes_over(pair: Pair) -> None:
     """SCL-3: nothing that was acknowledged is lost, and no owner has to open its session again."""
 
@@ -70,6 +71,7 @@ def test_a_session_goes_on_at_the_standby_that_takes_over(pair: Pair) -> None:
     run(pair.url, body)
 
 
+@pytest.mark.nightly
 def test_a_primary_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
     """SCL-3: its connections stay open, and the one that takes them is found all the same."""
 
@@ -94,6 +96,7 @@ def test_a_primary_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
     run(pair.url, body)
 
 
+@pytest.mark.nightly
 def test_a_standby_alone_is_refused_in_a_line(pair: Pair) -> None:
     """SCL-1, CLI-5: whoever names only that hears why nothing can be kept there."""
 

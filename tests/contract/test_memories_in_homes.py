@@ -274,6 +274,7 @@ def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_all_of_it_or_nothin
     anyio.run(body)
 
 
+@pytest.mark.nightly
 def test_a_process_that_is_lost_in_a_batch_leaves_nothing_of_it(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """REL-7: at each of its statements: nobody tries again, and nobody has to take anything back."""
 
@@ -380,6 +381,7 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
+@pytest.mark.nightly
 def test_two_processes_that_write_one_memory_at_once_lose_no_line(postgres: str) -> None:
     """REL-7, MEM-9: each reads, adds a line and writes; what met another's line was merged with it."""
     tenant = new_name()

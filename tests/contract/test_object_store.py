@@ -91,6 +91,7 @@ def test_a_damaged_object_is_an_error_until_it_is_put_again(s3: FakeS3, damage: 
     assert anyio.run(blobs.get, blob) == TEXT
 
 
+@pytest.mark.nightly
 def test_many_blobs_and_large_ones(s3: FakeS3) -> None:
     """SCL-1: a call with hundreds of contents, and one of 20 MB that doesn't get smaller."""
     contents = (*(f"result {n}".encode() * 50 for n in range(300)), random.Random(1).randbytes(20_000_000))
@@ -195,6 +196,7 @@ def test_a_wrong_key_bucket_or_server_is_one_line(s3: FakeS3) -> None:
 # --- who sees what --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_cancelled_gets_never_cross(s3: FakeS3) -> None:
     """SCL-1: 3,000 gets, 40 % of them cancelled on the way; each of the others gets its own bytes."""
     blobs, chance = bucket_of(s3).blobs("alice", "s-1"), random.Random(3)
@@ -224,6 +226,7 @@ def test_cancelled_gets_never_cross(s3: FakeS3) -> None:
     assert cancelled > 300, "hardly any get was still under way when it was cancelled"
 
 
+@pytest.mark.nightly
 def test_a_cancelled_put_leaves_nothing_half(s3: FakeS3) -> None:
     """SCL-1: whatever of it is there is whole."""
     blobs, chance = bucket_of(s3).blobs("alice", "s-1"), random.Random(4)
@@ -486,6 +489,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.nightly
 def test_a_process_that_ends_behind_its_last_answer_ends_well() -> None:
     """CLI-5, SCL-1: the client's threads had one command in ten aborted."""
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -307,6 +307,7 @@ def test_a_database_that_is_away_is_said_in_a_line_and_nothing_is_lost(own_serve
     with_homes(own_server.url, body, patience=1.0)
 
 
+@pytest.mark.nightly
 def test_a_database_that_stands_still_is_given_up(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """REL-10, REL-15: whoever asks isn't kept waiting; what was sent before is there once, when it goes on."""
     monkeypatch.setattr(database, "SILENT_SECONDS", 0.5)
@@ -938,6 +939,7 @@ def test_a_password_of_a_url_that_is_none_is_never_shown(url: str) -> None:
     assert "secret" not in str(caught.value) and "very" not in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_wrong_password_or_none_says_where_it_belongs(own_server: PostgresServer) -> None:
     """CLI-5, SEC-5: in a line, and without the password."""
     own_server.execute("CREATE ROLE asked LOGIN PASSWORD 'right-one' IN ROLE perdure_serving")

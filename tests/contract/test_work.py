@@ -179,6 +179,7 @@ def test_the_oldest_work_goes_first(queues: Queues) -> None:
     queues.run(body)
 
 
+@pytest.mark.both_stores
 def test_a_worker_that_was_paused_commits_nothing(queues: Queues) -> None:
     """SCL-2, SCL-3: who lost its claim can't finish, fail, release or renew it, and changes nothing by trying."""
 
@@ -523,6 +524,7 @@ def test_a_worker_that_is_paused_while_it_commits_locks_its_row_for_a_while_only
     with_store(empty_queue, body)
 
 
+@pytest.mark.nightly
 def test_broken_connections_and_a_crash_lose_no_work(empty_queue: str, postgres_server: PostgresServer) -> None:
     """SCL-2: what was acknowledged is there, and the next call finds a connection again."""
     broken = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway'"

@@ -13,10 +13,16 @@ from typing import Any
 
 import pytest
 from tests.gateways import ON_FILES, StoresOfTest, contents, kept_at
+from tests.tiers import NIGHTLY
 
 from perdure.cli import main
 
 _KINDS = ("files", "postgres")
+
+# Importing these frameworks takes each worker seconds; test_framework_runs.py is the quick tier's smoke of them. The
+# others start real clients.
+_SLOW = ["test_langchain.py", "test_openai_agents.py", "test_pydantic_ai.py", "test_real_*"]
+collect_ignore_glob = [] if NIGHTLY else _SLOW
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

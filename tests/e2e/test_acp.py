@@ -187,6 +187,7 @@ def test_a_prompt_with_tools_a_diff_a_plan_and_permissions(folder: Path, env: di
     assert (folder / "a.txt").read_text() == "one\nthree\n" and (folder / "c").exists()
 
 
+@pytest.mark.nightly
 def test_a_rejected_call_and_one_that_nobody_answers(folder: Path, env: dict[str, str]) -> None:
     """ACP-1: a rejection goes to the model; a question that is cancelled ends the turn."""
     script = [
@@ -213,6 +214,7 @@ def test_a_rejected_call_and_one_that_nobody_answers(folder: Path, env: dict[str
     assert not (folder / "b").exists() and not (folder / "c").exists()
 
 
+@pytest.mark.nightly
 def test_cancel_keeps_what_arrived_and_the_session_goes_on(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, TURN-11."""
     script = [WAITS, "Going on."]
@@ -232,6 +234,7 @@ def test_cancel_keeps_what_arrived_and_the_session_goes_on(folder: Path, env: di
         assert not server.violations() and b"Interrupted by the user" in server.bodies[-1]
 
 
+@pytest.mark.nightly
 def test_a_session_is_listed_loaded_and_resumed_by_another_process(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SES-1: load shows the whole conversation again, before a compaction, too; resume shows nothing of it."""
     (folder / "a.txt").write_text("one\ntwo\n")
@@ -290,6 +293,7 @@ def test_a_session_is_listed_loaded_and_resumed_by_another_process(folder: Path,
     assert [json.loads(line)["session"] for line in done.stdout.splitlines()] == [name]
 
 
+@pytest.mark.nightly
 def test_what_a_prompt_brings_along_is_quoted(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: a file that the editor embeds may say anything; a link is a name; a picture is one."""
     script = ["Seen.", "Seen again."]
@@ -324,6 +328,7 @@ def test_what_a_prompt_brings_along_is_quoted(folder: Path, env: dict[str, str])
         assert PNG in sent and not server.violations()
 
 
+@pytest.mark.nightly
 def test_modes_and_commands(folder: Path, env: dict[str, str]) -> None:
     """ACP-1: the permission mode is the editor's to set; commands answer without a model."""
     script = [calls(("Write", {"file_path": "w.txt", "content": "written"})), "Written."]
@@ -353,6 +358,7 @@ def test_modes_and_commands(folder: Path, env: dict[str, str]) -> None:
         assert len(server.bodies) == 2 and not server.violations()
 
 
+@pytest.mark.nightly
 def test_two_sessions_at_once_and_what_cannot_be(folder: Path, env: dict[str, str], tmp_path: Path) -> None:
     """ACP-1: one process has several sessions; a wrong request is an error in one line, and the agent goes on."""
     other = tmp_path / "other"
@@ -388,6 +394,7 @@ def test_two_sessions_at_once_and_what_cannot_be(folder: Path, env: dict[str, st
         assert not server.violations()
 
 
+@pytest.mark.nightly
 def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-8: an untrusted folder's settings and the editor's MCP servers aren't used, and that is said."""
     (folder / ".perdure").mkdir()
@@ -406,6 +413,7 @@ def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path,
         anyio.run(body, server.chat_name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["hung up", "told to end"])
 def test_an_editor_that_goes_away_leaves_a_whole_session(folder: Path, env: dict[str, str], how: str) -> None:
     """ACP-1, REL-3: the work is interrupted and the session closed; chat and run go on with it."""
@@ -486,6 +494,7 @@ class RawEditor:
         return int(message["id"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["died", "told to end", "cancelled in vain"])
 def test_an_editor_that_reads_nothing_holds_no_process(folder: Path, env: dict[str, str], how: str) -> None:
     """ACP-1, REL-3: its pipe is full of what the model says; the agent ends all the same, and says nothing of it."""
@@ -505,6 +514,7 @@ def test_an_editor_that_reads_nothing_holds_no_process(folder: Path, env: dict[s
         assert one.stderr.read() == b""
 
 
+@pytest.mark.nightly
 def test_answers_that_are_none_end_nothing(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: only an answer with the very id of a question is one; an error of any kind is a no."""
     odd = [b"{}", b"[0]", b'"0"', b"false", b"0.0", b"null"]
@@ -524,6 +534,7 @@ def test_answers_that_are_none_end_nothing(folder: Path, env: dict[str, str]) ->
     assert not (folder / "b").exists()
 
 
+@pytest.mark.nightly
 def test_a_request_that_misfits_is_answered_in_a_line(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, CLI-5: what is wrong and where, without all that the request holds; also for a folder that can't be."""
     with RawEditor("offline", folder, env) as one:
@@ -557,6 +568,7 @@ def test_a_question_shows_what_would_run(folder: Path, env: dict[str, str]) -> N
         anyio.run(body, server.chat_name)
 
 
+@pytest.mark.nightly
 def test_noise_is_answered_or_passed_over(folder: Path, env: dict[str, str]) -> None:
     """ACP-1: nothing but messages of the protocol stands on standard output, whatever comes in."""
     lines = [
@@ -583,6 +595,7 @@ def test_noise_is_answered_or_passed_over(folder: Path, env: dict[str, str]) -> 
     assert answers[1]["result"]["protocolVersion"] == 1 and answers[2]["error"]["code"] == -32602
 
 
+@pytest.mark.nightly
 def test_a_model_that_fails_is_an_error_in_one_line(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, CLI-5: the words that chat uses, and the session stays open."""
 
@@ -615,6 +628,7 @@ def test_a_session_whose_time_is_beyond_the_calendar_is_listed(tmp_path: Path, m
     assert beyond["sessionId"] == "s0" and "updatedAt" not in beyond and known["updatedAt"].startswith("1970-01-01T00")
 
 
+@pytest.mark.nightly
 def test_names_that_are_no_text_dont_silence_the_agent(folder: Path, env: dict[str, str]) -> None:
     """ACP-1: what came behind a result with such a name is shown as well."""
     (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x")

@@ -50,6 +50,7 @@ def long_script(rounds: int) -> list[Any]:
     return script
 
 
+@pytest.mark.nightly
 def test_long_work_in_a_small_window_ends_with_the_expected_tree(tmp_path: Path) -> None:
     """LIB-1: more than thirty calls, several compactions, every request valid, the journal folds to the same view."""
 

@@ -344,6 +344,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_hostile_hooks(how: str, tmp_path: Path) -> None:
     """CMP-10, SEC-6: the call goes on, what happened is told in a line, and nothing is left running."""

@@ -394,6 +394,7 @@ def test_an_error_is_a_line_and_the_prompt_can_be_tried_again(folder: Path, env:
         assert server.bodies[1].count(b"Say it once.") == 1
 
 
+@pytest.mark.nightly
 def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]) -> None:
     """CLI-5: a closed pipe ends it quietly, a missing input is one line."""
     chat = " ".join(map(shlex.quote, [*PERDURE, "chat", "--model", "offline"]))

@@ -13,6 +13,7 @@ from tests import scenes
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("scene", "columns", "is_colored"),
     [

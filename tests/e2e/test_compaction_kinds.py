@@ -565,6 +565,7 @@ def test_those_who_loaded_something_are_told_of_a_boundary() -> None:
 # --- errors within ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("first", ["too_long", "too_long_with_numbers", "body_too_large", "window_stop"])
 def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
     """TURN-11, CMP-4: what makes the turn compact, then any fault of the model that writes the record, then another.

@@ -139,6 +139,7 @@ async def kept(folder: Path, url: str, marks: Marks, key: str) -> None:
     await store.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("blobs", "is_alone"), [("table", False), ("table", True), ("bucket", False)])
 def test_no_byte_of_a_deleted_tenant_is_found_again(
     tmp_path: Path, server: PostgresServer, blobs: str, is_alone: bool, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**outer, "HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / ".perdure"), "PATH": path, "NO_COLOR": "1"}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("argv", servers(), ids=" ".join)
 def test_a_client_that_is_configured_so_has_the_tools(argv: list[str], tmp_path: Path, env: dict[str, str]) -> None:
     """MCP-1: for Claude Code, Codex, Cursor and VS Code; the official client starts what each would start."""
@@ -66,6 +67,7 @@ def test_a_client_that_is_configured_so_has_the_tools(argv: list[str], tmp_path:
     anyio.run(body)
 
 
+@pytest.mark.nightly
 def test_an_editor_that_is_configured_so_has_the_agent(tmp_path: Path, env: dict[str, str]) -> None:
     """ACP-1: the command of docs/use/acp.md is answered as the protocol wants it."""
     pytest.importorskip("acp")
@@ -86,6 +88,7 @@ def test_an_editor_that_is_configured_so_has_the_agent(tmp_path: Path, env: dict
     assert answer["id"] == 1 and answer["result"]["protocolVersion"] == 1
 
 
+@pytest.mark.nightly
 def test_the_plugin_is_set_up_and_removed_by_what_the_page_says(tmp_path: Path, env: dict[str, str]) -> None:
     """PLG-1: with stand-ins for the clients, which test_real_plugin.py and test_setup.py take themselves."""
     log = tmp_path / ".claude/projects/-srv-app/0b1c2d.jsonl"

@@ -113,6 +113,7 @@ def wait_for(condition: Any, seconds: float = 10.0) -> bool:
     return False
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("drain", "signals"), [(1, [signal.SIGTERM]), (60, [signal.SIGINT, signal.SIGINT])])
 def test_what_takes_too_long_is_cut_off_without_a_traceback(
     tmp_path: Path, drain: int, signals: list[signal.Signals]
@@ -136,6 +137,7 @@ def test_what_takes_too_long_is_cut_off_without_a_traceback(
     assert "Traceback" not in noted and "CancelledError" not in noted and "Unclosed" not in noted, noted
 
 
+@pytest.mark.nightly
 def test_workers_of_files_are_refused(tmp_path: Path) -> None:
     """SCL-2, CLI-5: nobody could do their work; when it is set later, what held before holds."""
     home = configured(tmp_path / "home", "http://127.0.0.1:9")
@@ -159,6 +161,7 @@ def test_workers_of_files_are_refused(tmp_path: Path) -> None:
 # --- over one database ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_gateways_are_rolled_one_after_another_under_load(tmp_path: Path, postgres: str) -> None:
     """SCL-3: each of three is ended and started again; clients that retry, as SDKs do, lose nothing and no session."""
@@ -219,6 +222,7 @@ def test_gateways_are_rolled_one_after_another_under_load(tmp_path: Path, postgr
         assert known >= 2 * min(turns for turns, _ in done)
 
 
+@pytest.mark.nightly
 def test_a_session_goes_on_elsewhere_while_its_gateway_drains(tmp_path: Path, postgres: str) -> None:
     """SCL-3: what nobody uses is free at once, though its gateway still finishes somebody else's answer."""
     said: list[str] = []
@@ -247,6 +251,7 @@ def test_a_session_goes_on_elsewhere_while_its_gateway_drains(tmp_path: Path, po
         assert said[-1] == "end_turn" and process.wait(60) == 0
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_worker_that_is_ended_gives_back_what_it_was_at(tmp_path: Path, postgres: str) -> None:
     """SCL-2: at the end of `drain_seconds`, and another one takes it at once, as if nobody had tried."""

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests import plans
 from tests.services import FixedClock, serve
+from tests.tiers import NIGHTLY
 
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
@@ -416,7 +416,7 @@ class Stub:
         pass
 
 
-ROUNDS = 20 if plans.THOROUGH else 5
+ROUNDS = 20 if NIGHTLY else 5
 
 
 KINDS = ("empty", "garbage", "echo", "1 MB", "ignore", "no tags", "endless", "exception", "bug")
@@ -436,6 +436,7 @@ def test_an_answer_without_an_end_is_broken_off() -> None:
     anyio.run(body)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_compactions_with_a_useless_summarizer(kind: str) -> None:
     """CMP-9, RST-8, REL-14: pins and words byte for byte, the view under the trigger, and the session goes on."""

@@ -98,6 +98,7 @@ async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> 
         assert messages[-1]["content"][0].text == f"done with {turns - 1}"
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_compaction_alone_is_what_goes_upstream(tmp_path: Path) -> None:
     """GW-2: where nothing was offloaded or cleared before, a compaction is the first that the view shows otherwise."""
@@ -116,6 +117,7 @@ async def test_a_compaction_alone_is_what_goes_upstream(tmp_path: Path) -> None:
         assert not upstream.statistics.refused
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> None:
     """GW-1, GW-2: the same over Chat Completions, streamed and not, with ids that a server counts anew each time."""
@@ -173,6 +175,7 @@ async def test_what_was_done_is_told_in_headers_and_the_meter_stays_low(tmp_path
         assert prompt_tokens(said.usage) > 40_000
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: Path) -> None:
     """GW-2: interleaved clients, a fork from the middle and an edited message: nobody sees what isn't theirs."""
@@ -207,6 +210,7 @@ async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: 
         assert not server.upstream.statistics.violations
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_client_that_rewrites_its_last_message_has_one_session(tmp_path: Path) -> None:
     """GW-2: aider puts a reminder behind what is said last, and leaves it out of the next request. That is one
@@ -236,6 +240,7 @@ async def test_a_client_that_rewrites_its_last_message_has_one_session(tmp_path:
         assert held.session.view.items[0].message.id == summary
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> None:
     """GW-2, REL-5: from behind a compaction the fork's view is the parent's, byte for byte, and so is its prefix."""

@@ -106,6 +106,7 @@ async def long_talk(at: Running, conversation: str, turns: range) -> None:
         assert said.output_text == f"done with {n}"
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_conversation_of_any_length_over_a_restart(tmp_path: Path) -> None:
     """GW-6: 40 turns with reasoning far beyond the window; the upstream never hears of a conversation, and `items`
@@ -211,6 +212,7 @@ async def test_a_deleted_response_stays_in_its_conversation(tmp_path: Path) -> N
         assert len(at.bodies[-1]["input"]) == 3
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_nobody_elses(tmp_path: Path) -> None:
     """GW-6, GW-4: one that the upstream has is the upstream's; where tenants share its key, it isn't asked."""

@@ -18,6 +18,7 @@ CALLS, WINDOW = 98, 60_000
 FRONT = "Rules for all that you do here, and why. " * 1_900  # about 19,000 tokens
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("tool", ["shell_command", "Task"])
 @in_loop
 async def test_a_small_window_with_a_large_front(tmp_path: Path, tool: str) -> None:
@@ -46,6 +47,7 @@ async def test_a_small_window_with_a_large_front(tmp_path: Path, tool: str) -> N
             assert len(clearings) > 3 and not compactions
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])  # Responses' refusal states no number
 @in_loop
 async def test_a_window_that_is_set_too_large_is_put_right_by_the_first_refusal(tmp_path: Path, wire: str) -> None:

@@ -52,6 +52,7 @@ class Reader(FakeUpstream):
         return super().respond(body, reply=said, session="s", **more)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("host", HOSTS)
 @in_loop
 async def test_a_session_beyond_the_window(tmp_path: Path, host: str) -> None:

@@ -89,6 +89,7 @@ async def test_a_system_prompt_that_tells_the_time_fills_no_journal(tmp_path: Pa
     assert len(fronts) == 1, "a boundary has a copy of its own, beside these"
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_a_long_first_history_comes_in_whole_and_is_found_again(tmp_path: Path) -> None:
     """GW-3: taken up in parts, so that others have their turn; it holds together, also after a restart."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests import plans
 from tests.gateways import WINDOW, fake, in_loop, serving
+from tests.tiers import NIGHTLY
 
 from perdure.events import CompactionDone
 from perdure.settings import Settings
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.e2e
 TOOLS: list[Any] = [{"name": "Read", "input_schema": {"type": "object"}}]
 BY_HAND = {"type": "enabled", "budget_tokens": 1_024}
 # Fewer calls fill a smaller window as often: those before and those after the gateway starts anew.
-SIZE, LINES, CALLS = (WINDOW, 400, (70, 60)) if plans.THOROUGH else (WINDOW * 4 // 10, 240, (45, 40))
+SIZE, LINES, CALLS = (WINDOW, 400, (70, 60)) if NIGHTLY else (WINDOW * 4 // 10, 240, (45, 40))
 
 MODES = {"adaptive": {"type": "adaptive"}, "by hand": BY_HAND}
 EACH = [
     pytest.param(model, mode, id=f"{name}-{model}")
     for number, model in enumerate(("claude-opus-5-5", "claude-opus-4-5", "nobody/knows-it"))
     for place, (name, mode) in enumerate(MODES.items())
-    if plans.THOROUGH or number % 2 == place
+    if NIGHTLY or number % 2 == place
 ]  # in CI each model in one of the modes
 
 
@@ -42,6 +42,7 @@ class Thinker(FakeUpstream):
         return super().respond(body, reply=say(*thought, text(f"Reading {number}."), call), session="s", **more)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("model", "mode"), EACH)
 @in_loop
 async def test_a_loop_beyond_the_window(tmp_path: Path, model: str, mode: dict[str, Any]) -> None:

@@ -236,6 +236,7 @@ async def test_requests_a_minute_are_limited_in_the_protocols_own_words(tmp_path
         assert at.metric("perdure_refused_total", reason="requests_per_minute") == 3
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_a_days_quota_holds_over_a_restart(tmp_path: Path) -> None:
     """GW-9: tokens of prompts and answers; the SDKs don't ask again by themselves; the status shows what is used."""

@@ -96,6 +96,7 @@ def server_of(name: str, window: int) -> OpinionatedServer:
     return OpinionatedServer(upstream, opinion=OPINIONS[name]())
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", OPINIONS)
 @in_loop

@@ -175,6 +175,7 @@ async def recalling(home: Path, server: FakeServer, **more: Any) -> AsyncIterato
         yield at
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
@@ -203,6 +204,7 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
         checked(at, client)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -267,6 +269,7 @@ def prompt_of(answer: Any) -> int:
     return int(used.prompt_tokens if hasattr(used, "prompt_tokens") else used.input_tokens)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -306,6 +309,7 @@ async def test_with_the_setting_off_bytes_are_as_they_came(tmp_path: Path, wire:
             assert server.received[0].body == direct.received[0].body
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -345,6 +349,7 @@ async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path,
         checked(at, client)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("wire", "is_stream"), WIRES)
 @in_loop
 async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str, is_stream: bool) -> None:
@@ -377,6 +382,7 @@ SAID_BY = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", SAID_BY)
 @in_loop
 async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path: Path, kind: str) -> None:
@@ -399,6 +405,7 @@ async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path
             assert not at.upstream.statistics.violations and not at.upstream.statistics.refused
 
 
+@pytest.mark.both_stores
 @pytest.mark.parametrize(
     "other",
     [

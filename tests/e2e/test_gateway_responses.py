@@ -65,6 +65,7 @@ async def talk(client: openai.AsyncOpenAI, items: list[Any], turns: int, said: A
         assert answer.output_text == f"done with {n}"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("said", [lambda item: item.model_dump(exclude_none=True), as_codex_says], ids=["sdk", "codex"])
 @in_loop
 async def test_a_long_conversation_through_the_responses_api(tmp_path: Path, said: Any) -> None:
@@ -170,6 +171,7 @@ async def test_an_overflow_is_answered_by_a_smaller_request(tmp_path: Path) -> N
         assert set(small.statistics.violations) <= {"window"}
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_history_from_elsewhere_is_taken_over_with_its_parallel_calls(tmp_path: Path) -> None:
     """GW-6: a client that comes with all of its history at once, more than the window holds, is answered."""
@@ -215,6 +217,7 @@ async def chat_on(client: openai.AsyncOpenAI, turns: int, previous: str | None, 
     return previous
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("more", [{}, {"store": False}], ids=["stored", "not stored"])
 @in_loop
 async def test_a_conversation_of_which_only_the_new_is_sent(tmp_path: Path, more: Any) -> None:
@@ -237,6 +240,7 @@ async def test_a_conversation_of_which_only_the_new_is_sent(tmp_path: Path, more
         assert not stats.violations and stats.refused == 0
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_an_answer_can_be_continued_twice(tmp_path: Path) -> None:
     """GW-6: from the same answer two conversations go on, and each keeps what the developer said first."""
@@ -271,6 +275,7 @@ async def test_an_answer_that_nobody_here_gave_is_asked_of_the_upstream(tmp_path
         assert at.metric("perdure_passed_total", reason="unknown_answer") == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["compact", "trigger", "trigger in a stream"])
 @in_loop
 async def test_a_client_that_compacts_goes_on_where_it_was(tmp_path: Path, form: str) -> None:
@@ -367,6 +372,7 @@ def as_reference(item: Any) -> dict[str, Any]:
     return {"type": "item_reference", "id": item.id}
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_items_that_a_client_only_names_are_known(tmp_path: Path) -> None:
     """GW-6: references to items of earlier answers are read as those, also after a restart without the index."""

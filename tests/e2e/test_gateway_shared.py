@@ -280,6 +280,7 @@ async def test_a_cap_on_spending_holds_at_all_gateways_together(
                 assert sum(at.metric("perdure_refused_total", reason="spending_cap") for at in (one, other)) == 3
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_database_that_is_away_does_not_stop_the_proxy(
     tmp_path: Path, postgres_server: PostgresServer, postgres: str

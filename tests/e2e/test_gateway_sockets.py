@@ -37,6 +37,7 @@ async def response(connection: Any, **fields: Any) -> Any:
     raise AssertionError("the connection ended")
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_a_long_conversation_with_new_items_only(tmp_path: Path) -> None:
     """GW-6: 40 turns with reasoning far beyond the window, nothing stored; no error, no violation upstream."""
@@ -68,6 +69,7 @@ async def test_a_long_conversation_with_new_items_only(tmp_path: Path) -> None:
         assert all("responses_websockets" not in r.headers.get("openai-beta", "") for r in server.received)
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_streams_of_one_connection_run_side_by_side(tmp_path: Path) -> None:
     """GW-6: `stream_id` multiplexes; a stream goes on from another's response; nothing crosses."""

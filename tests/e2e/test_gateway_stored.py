@@ -58,6 +58,7 @@ async def test_a_response_is_given_again_as_it_was(tmp_path: Path) -> None:
             assert newest.data[0].output == "nothing" and newest.has_more
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_what_is_deleted_is_gone_here_and_upstream(tmp_path: Path) -> None:
     """GW-6: nobody gets it again or goes on from it, also after a restart; the upstream forgets what it had."""
@@ -82,6 +83,7 @@ async def test_what_is_deleted_is_gone_here_and_upstream(tmp_path: Path) -> None
                 assert raised.value.code == "previous_response_not_found"
 
 
+@pytest.mark.both_stores
 @in_loop
 async def test_another_tenant_has_no_part_in_it(tmp_path: Path) -> None:
     """GW-6, GW-4: not even where both are the same account upstream."""

@@ -145,6 +145,7 @@ async def test_an_index_that_a_kill_left_behind_catches_up_with_the_journals(tmp
 # --- what a request leaves behind -----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_memory_doesnt_grow_with_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GW-3: once what is bounded is full, another conversation leaves nothing behind that the gateway can reach."""

@@ -90,6 +90,7 @@ async def test_a_worker_keeps_the_notes_of_a_gateways_sessions(tmp_path: Path) -
         assert not server.upstream.statistics.violations
 
 
+@pytest.mark.nightly
 @in_loop
 async def test_the_command_works_for_gateways_of_a_database(tmp_path: Path, postgres: str) -> None:
     """CLI-3, SCL-3: `perdure worker` in a process of its own, until nothing is due; then the gateway goes on."""

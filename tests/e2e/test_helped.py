@@ -108,6 +108,7 @@ def held(kind: str, home: Path, *, protocol: str, notes: bool) -> tuple[HelpedSe
     return anyio.run(body)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("protocol", ["anthropic", "openai"])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_record_by_a_model_of_every_kind(kind: str, protocol: str, tmp_path: Path) -> None:
@@ -122,6 +123,7 @@ def test_a_record_by_a_model_of_every_kind(kind: str, protocol: str, tmp_path: P
         assert lines and all(line.startswith("\t") for line in lines), "quoted, as what a model wrote"
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("protocol", ["anthropic", "openai"])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_notes_and_memories_by_a_model_of_every_kind(kind: str, protocol: str, tmp_path: Path) -> None:

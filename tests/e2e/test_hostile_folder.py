@@ -84,6 +84,7 @@ def opened(
     return json.loads(told), list(calls_in(places.base / "trace"))
 
 
+@pytest.mark.quick(2)
 @observed
 @pytest.mark.parametrize(("words", "where"), OPENED, ids=lambda one: one if isinstance(one, str) else one[0])
 def test_opening_a_hostile_folder_does_nothing_but_read_its_text(
@@ -166,6 +167,7 @@ def test_no_protection_is_lowered(places: Places) -> None:
     assert changed <= set(ALLOWED) and "preview_chars" in changed and not changed & set(SEEN)
 
 
+@pytest.mark.nightly
 @observed
 def test_what_is_done_is_seen(tmp_path: Path) -> None:
     """The observer itself: a process, a connection, a read and a write that happen are in the trace."""

@@ -381,6 +381,7 @@ def whole_sessions(run: Any, place: Path, turns: int = 60) -> int:
     return len(listed)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_what_is_in_is_whole_wherever_it_is_stopped(run: Any, place: Path, sent: signal.Signals) -> None:
     """CLI-6, REL-1: Ctrl-C, a termination or a kill at any point; the next run goes on with the rest."""
@@ -445,6 +446,7 @@ def test_an_update_that_was_stopped_goes_on_in_the_same_session(
     assert run("import", place / "logs").out.strip() == "1 file: 1 imported before"
 
 
+@pytest.mark.nightly
 def test_two_updates_at_once_double_nothing(run: Any, place: Path) -> None:
     """CLI-6, ENG-4: the second waits for the first, and finds nothing left to add."""
     folder = many(place / "logs", 4)
@@ -485,6 +487,7 @@ def test_a_session_that_another_takes_between_two_looks_is_waited_for(
     assert taken and [one.messages for one in told] == [120]
 
 
+@pytest.mark.nightly
 def test_two_imports_at_once_make_each_session_once(run: Any, place: Path) -> None:
     """CLI-6, ENG-4: both end well, and together they imported each log once."""
     folder = many(place / "logs", 10)

@@ -8,7 +8,7 @@ import anyio
 import msgspec
 import pytest
 from bench.long_loop import BOUND_ELSEWHERE, EXPECTED, KINDS, Kind, LoopingServer, Run
-from tests import plans
+from tests.tiers import NIGHTLY
 
 from perdure import Message, Settings
 from perdure.adapters.sinks import ListSink
@@ -29,16 +29,17 @@ pytestmark = pytest.mark.e2e
 
 THINKERS = [kind for kind in KINDS if kind.thinks]
 # Fewer calls fill as many windows when their results are longer.
-CALLS, TOKENS = (200, 1_500) if plans.THOROUGH else (100, 3_000)
+CALLS, TOKENS = (200, 1_500) if NIGHTLY else (100, 3_000)
 WINDOWS = (200_000, 60_000)
 EACH = [
     pytest.param(kind, window, id=f"{kind.name}-{window}")
     for number, kind in enumerate(KINDS)
     for place, window in enumerate(WINDOWS)
-    if plans.THOROUGH or number % 2 == place
+    if NIGHTLY or number % 2 == place
 ]  # in CI each kind in one of the windows
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("kind", "window"), EACH)
 def test_a_long_loop_for_one_prompt(kind: Kind, window: int, tmp_path: Path) -> None:
     """TURN-15, REL-4: through every compaction, the ladder and two restarts; then further prompts. None is refused."""
@@ -48,6 +49,7 @@ def test_a_long_loop_for_one_prompt(kind: Kind, window: int, tmp_path: Path) -> 
     assert told.compactions >= 3 and (told.closed > 0) == kind.thinks, told
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [kind for kind in THINKERS if kind.is_bound], ids=lambda kind: kind.name)
 def test_reads_that_fill_the_window_under_one_prompt(kind: Kind, tmp_path: Path) -> None:
     """TURN-15: without anything else on the way, and without a model that summarises."""
@@ -63,6 +65,7 @@ def test_reads_that_fill_the_window_under_one_prompt(kind: Kind, tmp_path: Path)
     anyio.run(body)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", THINKERS, ids=lambda kind: kind.name)
 def test_what_stays_of_an_open_loop_keeps_its_thinking(kind: Kind, tmp_path: Path) -> None:
     """TURN-15: at each call every message of the loop that goes on shows the thinking it came with."""

@@ -450,6 +450,7 @@ async def test_the_summary_of_a_session_is_a_resource(place: McpPlace) -> None:
 # --- standard input and output ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @ERAS
 @in_loop
 async def test_a_client_starts_it_over_standard_input(place: McpPlace, mode: str) -> None:
@@ -464,6 +465,7 @@ async def test_a_client_starts_it_over_standard_input(place: McpPlace, mode: str
                 tasks.start_soon(functools.partial(told, client, "session_search", query="passed"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ending", ["closed", "SIGTERM", "SIGINT"])
 def test_it_ends_with_its_client(place: McpPlace, ending: str) -> None:
     """MCP-1: quietly, whatever end it is, and leaves no process."""

@@ -33,6 +33,7 @@ def place(tmp_path: Path) -> McpPlace:
     return McpPlace(tmp_path)
 
 
+@pytest.mark.nightly
 @ERAS
 @in_loop
 async def test_many_clients_are_served_at_once(place: McpPlace, mode: str) -> None:
@@ -55,6 +56,7 @@ async def test_many_clients_are_served_at_once(place: McpPlace, mode: str) -> No
             assert index.count("was here") == 6
 
 
+@pytest.mark.nightly
 @ERAS
 @in_loop
 async def test_the_user_is_asked_over_http(place: McpPlace, mode: str) -> None:
@@ -73,6 +75,7 @@ async def test_the_user_is_asked_over_http(place: McpPlace, mode: str) -> None:
     assert len(shown) == 1 and "+Deploys go out on Fridays." in shown[0]
 
 
+@pytest.mark.quick(1)
 @ERAS
 @in_loop
 async def test_a_token_opens_it(place: McpPlace, mode: str) -> None:

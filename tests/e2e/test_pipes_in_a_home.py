@@ -57,6 +57,7 @@ def test_a_pipe_among_sessions_stops_no_export(person: Path) -> None:
     assert (out / "projects" / below.name / "parser.md").is_file()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "words", "code"),
     [
@@ -86,6 +87,7 @@ def test_nobody_waits_for_a_writer(person: Path, name: str, words: tuple[str, ..
     assert {one: data for one, data in files(home).items() if one.endswith("journal.jsonl")}.items() >= before.items()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("device", "code"), [("/dev/null", 0), ("/dev/zero", 2), ("/dev/full", 2)])
 def test_the_null_device_says_that_there_are_no_settings(person: Path, device: str, code: int) -> None:
     """CLI-5, SEC-2: it is an empty file where settings are read; other devices stay refused."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests import plans
 from tests.agents import Bench, bench
+from tests.tiers import NIGHTLY
 
 from perdure.agent.permissions import PermissionRules
 
@@ -25,7 +25,7 @@ EACH = [
     (rules, mode)
     for number, rules in enumerate((None, ALLOWED))
     for place, mode in enumerate(("default", "accept_edits", "plan"))
-    if plans.THOROUGH or number == place % 2
+    if NIGHTLY or number == place % 2
 ]
 LOOKS = ("git status", "git status -s", "git log --stat", "git branch -vv", "git rev-parse HEAD")
 
@@ -190,6 +190,7 @@ def evil(tmp_path: Path) -> Path:
     return program
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", PLANTED)
 async def test_looking_runs_nothing_that_was_planted(
     name: str, tmp_path: Path, evil: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +203,7 @@ async def test_looking_runs_nothing_that_was_planted(
     for number, (rules, mode) in enumerate(EACH):
         b = await bench(project, mode=mode, rules=rules, is_alone=True, settings={"checkpoints": False})
         looks = (*LOOKS, "ls", "git show HEAD", "git status -v")
-        for command in looks if plans.THOROUGH else looks[number % 2 :: 2]:  # in CI every other one under each rule
+        for command in looks if NIGHTLY else looks[number % 2 :: 2]:  # in CI every other one under each rule
             await b.call("Bash", command=command)
         await b.call("Glob", pattern="**/*")
         await b.call("Grep", pattern="x")
@@ -210,6 +211,7 @@ async def test_looking_runs_nothing_that_was_planted(
         assert not (tmp_path / "ran").exists(), (name, mode, rules)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "name",
     [

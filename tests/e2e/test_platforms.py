@@ -34,6 +34,7 @@ def on(platform: str, job: str, folder: Path) -> dict[str, Any]:
     return told | {"said": done.stdout}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_a_session_is_kept_compacted_and_opened_again(tmp_path: Path, platform: str) -> None:
     """OPS-1: without what the system lacks: one writer at a time, and the same request after opening it again."""
@@ -110,6 +111,7 @@ SAYS_WHY = (
 )
 
 
+@pytest.mark.nightly
 def test_commands_on_windows_work_or_say_in_one_line_what_does_not(tmp_path: Path) -> None:
     """OPS-1, CLI-5: what reads and keeps sessions works; what needs more than Windows has says so."""
     (tmp_path / "log.jsonl").write_bytes(claude_code(13, 12))
@@ -148,6 +150,7 @@ SUITES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("platform", sorted(SUITES))
 def test_what_holds_of_files_holds_there(tmp_path: Path, platform: str) -> None:
     """OPS-1: the tests of stores, memories and spending, and for macOS those of checkpoints and commands, again."""

@@ -96,6 +96,7 @@ def test_hooks_at_once(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     assert {path.name for path in hooks.state.parent.iterdir()} == {"state"}
 
 
+@pytest.mark.nightly
 def test_every_hook_of_a_session_at_once(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     """PLG-1: PreCompact comes several times for one compaction, and a session goes on while it is being ended."""
     session(log)
@@ -111,6 +112,7 @@ def test_every_hook_of_a_session_at_once(hooks: HookRunner, log: ClaudeCodeLog) 
     assert len(list((hooks.folder / "home").rglob("feedback_*.md"))) == 1
 
 
+@pytest.mark.nightly
 def test_a_killed_hook_leaves_what_was(hooks: HookRunner, log: ClaudeCodeLog) -> None:
     """PLG-1: whenever it is killed, the next one knows everything, and nothing of it stays behind."""
     session(log)

@@ -15,9 +15,9 @@ import anyio
 import pytest
 from tests.agents import bench, calls
 from tests.commands import command
-from tests.plans import THOROUGH
 from tests.search_bytes import files_with
 from tests.terminals import environment
+from tests.tiers import NIGHTLY
 
 from perdure import Message
 from perdure.adapters.care.purge import PURGED, Purge, find_message
@@ -194,9 +194,10 @@ class DeadDisk(Disk):
         super().sync_directory(path)
 
 
-STRIDE = 23  # of some hundred changes; each of them is the last one in `make thorough`
+STRIDE = 23  # of some hundred changes; each of them is the last one in `make nightly`
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_message", [False, True], ids=["text", "message"])
 def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, directory: Path, is_message: bool) -> None:
     """SEC-12: whatever change is the last one, the session opens, and the next purge finishes."""
@@ -220,7 +221,7 @@ def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, directory
         assert left == [], (count, left)
         if is_message:
             assert MARKED not in (directory / JOURNAL).read_text()
-        count += 1 if count < 6 or THOROUGH else STRIDE
+        count += 1 if count < 6 or NIGHTLY else STRIDE
     assert count > 5
 
 

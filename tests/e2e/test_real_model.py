@@ -1,4 +1,4 @@
-"""A real inference server and a tiny real model (GW-1, LIB-3, QLT-5), where `make live` installed them."""
+"""A real inference server and a tiny real model (GW-1, LIB-3, QLT-5), where `python -m bench.live` installed them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WINDOW, TURNS = 2_048, 24
 def test_a_session_outgrows_the_window_of_a_real_server(told: int | None, tmp_path: Path) -> None:
     """GW-2, TURN-11: streams, usage, refusals are real; no error reaches the client (of quality it says nothing)."""
     if not is_installed(SERVER):
-        pytest.skip("not installed: make live installs it, and runs it longer")
+        pytest.skip("not installed: python -m bench.live installs it, and runs it longer")
     with llama(WINDOW) as url:
         outcome = session(url, told, TURNS, tmp_path / "home")
     assert outcome.errors == [] and outcome.streamed >= TURNS
@@ -29,7 +29,7 @@ def test_a_session_outgrows_the_window_of_a_real_server(told: int | None, tmp_pa
 def test_a_real_model_writes_what_a_model_may_write(notes: bool, tmp_path: Path) -> None:
     """QLT-5, CMP-3, CMP-4, SM-3, MEM-6: its answers are nonsense; whatever they are, nothing must go wrong."""
     if not is_installed(SERVER):
-        pytest.skip("not installed: make live installs it")
+        pytest.skip("not installed: python -m bench.live installs it")
     with llama(HELPED_WINDOW) as url:
         found = helped(url, tmp_path, notes=notes)
     assert found.faults == []
@@ -41,7 +41,7 @@ def test_a_real_model_writes_what_a_model_may_write(notes: bool, tmp_path: Path)
 def test_a_real_model_reads_views(tmp_path: Path) -> None:
     """QLT-5: each answer is counted as what it is; a summary that is none leaves its row empty, with the reason."""
     if not is_installed(SERVER):
-        pytest.skip("not installed: make live installs it")
+        pytest.skip("not installed: python -m bench.live installs it")
     with llama(HELPED_WINDOW) as url:
         code, views = views_read(url, tmp_path)
     assert code == 0 and views["measured"] and views["usd"] is None

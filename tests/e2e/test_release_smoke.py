@@ -13,6 +13,7 @@ from tools.release_check import ROOT, a_log
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.nightly
 def test_the_smoke_test_passes_here_and_can_fail(tmp_path: Path) -> None:
     """OPS-1: with a version that isn't ours, that one step fails, and every other one is passed."""
     log, example, empty = tmp_path / "log.jsonl", tmp_path / "example.py", tmp_path / "empty"

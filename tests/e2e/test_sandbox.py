@@ -130,6 +130,7 @@ def test_what_a_command_may(kind: Kind, uid: int | None, ground: Ground) -> None
     assert (ground.project / "d" / "a.txt").read_text() == "two\n"
 
 
+@pytest.mark.quick(2)
 @KINDS
 @USERS
 def test_what_a_command_may_not(kind: Kind, uid: int | None, ground: Ground) -> None:
@@ -236,6 +237,7 @@ def test_the_network_is_a_setting(kind: Kind, ground: Ground) -> None:
         process.communicate()
 
 
+@pytest.mark.quick(3)
 @KINDS
 @USERS
 @pytest.mark.parametrize("network", [False, True])
@@ -349,6 +351,7 @@ async def test_what_rules_deny_is_hidden_from_programs(ground: Ground) -> None:
     await b.agent.close()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("setting", ["auto", "off"])
 @pytest.mark.skipif(not LINUX, reason="processes are looked at in /proc")
 def test_a_command_ends_with_an_agent_that_is_killed(setting: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def status(url: str) -> list[dict[str, Any]]:
         return [one for some in json.load(answer)["tenants"].values() for one in some]
 
 
+@pytest.mark.nightly
 def test_a_gateway_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """GW-2, REL-1: kill -9 between two requests; the next process knows the session."""
     messages: list[Any] = [{"role": "user", "content": "hello"}]
@@ -89,6 +90,7 @@ def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
             assert ask(gate, [{"role": "user", "content": "c"}]) == "two"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 def test_where_it_listens_stays_until_the_next_start(tmp_path: Path) -> None:
     """GW-4, SEC-7: all interfaces at the start; a configuration that says less doesn't make it private."""

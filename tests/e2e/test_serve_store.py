@@ -47,6 +47,7 @@ def granted(server: PostgresServer, database: str, folder: Path) -> str:
     return server.url_of(database, "gateway")
 
 
+@pytest.mark.nightly
 def test_gateways_of_two_machines_go_on_with_each_others_sessions(
     tmp_path: Path, postgres_server: PostgresServer, database: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_deletion_at_a_terminal_asks_and_says_how_far_it_is(
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "only a database" in refused.stderr
 
 
+@pytest.mark.nightly
 def test_what_a_killed_gateway_was_at_is_free_after_its_lease(
     tmp_path: Path, postgres_server: PostgresServer, database: str
 ) -> None:

@@ -68,6 +68,7 @@ def run(server: PostgresServer, folder: Path, lines: list[tuple[str, str]]) -> N
         assert shown in ("", done.stdout), line
 
 
+@pytest.mark.nightly
 def test_a_database_is_set_up_backed_up_and_restored_as_the_page_says(server: PostgresServer, tmp_path: Path) -> None:
     """SCL-1, SCL-6: with its sessions, for the same users, and who owns it may not see them."""
     setting_up, restoring = commands("Setting it up"), commands("Backup and restore")
@@ -99,6 +100,7 @@ def test_a_database_is_set_up_backed_up_and_restored_as_the_page_says(server: Po
     assert refused.returncode != 0 and "row-level security" in refused.stderr, "the page says that it refuses"
 
 
+@pytest.mark.nightly
 def test_the_compose_file_makes_the_schema_and_the_user_again_and_again(server: PostgresServer, tmp_path: Path) -> None:
     """SCL-1, SCL-6: its first step, run here: who serves owns nothing, has its password, and finds the bucket."""
     pytest.importorskip("obstore", reason="the package of the extra `s3` isn't installed")

@@ -110,6 +110,7 @@ def test_what_is_refused_or_damaged_is_told_and_so_is_the_exit_code(tmp_path: Pa
     assert "alice: s2: refused: " in done.stderr and "is damaged" in done.stderr
 
 
+@pytest.mark.nightly
 def test_ctrl_c_says_that_all_that_was_copied_is_whole(tmp_path: Path) -> None:
     """SCL-1, CLI-5: and the next run takes the rest."""
     one, two = str(tmp_path / "one"), str(tmp_path / "two")

@@ -74,6 +74,7 @@ async def test_a_gateway_tells_of_its_queue_and_its_connections(tmp_path: Path, 
         assert at.metric("perdure_reopened_total") == 1, "somebody else had it meanwhile"
 
 
+@pytest.mark.nightly
 def test_a_worker_lets_prometheus_ask(tmp_path: Path, queue: str) -> None:
     """OBS-1, CLI-5: what came of its claims; an address that is taken, or none, is one line."""
     home = configured(tmp_path / "home", "http://127.0.0.1:9")

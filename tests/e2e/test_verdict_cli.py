@@ -154,6 +154,7 @@ def test_what_a_codex_fork_repeats_is_paid_once(place: Path) -> None:
     assert found.repeated == 1 and sorted(one.calls for one in found.logs) == [2, 2], "one, three; two, two otherwise"
 
 
+@pytest.mark.nightly
 def test_what_a_resumed_log_repeats_is_paid_once(run: Any, place: Path) -> None:
     """CLI-2: an answer in two logs is one answer; a log that a newer one holds is left to that one."""
     whole = compacted_log()
@@ -173,6 +174,7 @@ def test_what_a_resumed_log_repeats_is_paid_once(run: Any, place: Path) -> None:
     assert parted["replayed"]["sessions"] == 1, "what repeats another in part is counted, not compared"
 
 
+@pytest.mark.nightly
 def test_a_sample_holds_logs_that_compacted_and_others(run: Any, place: Path) -> None:
     """CLI-2: by turns, the most expensive of each first: else the largest windows would hide what compactions kept."""
     for n in range(3):
@@ -207,6 +209,7 @@ def test_a_log_on_which_the_engine_fails_is_named_and_left_out(
     assert "what cost most (1 session): 50% of what was paid" in ran.out
 
 
+@pytest.mark.nightly
 def test_where_nothing_has_a_price_the_rest_is_said(run: Any, place: Path) -> None:
     """CLI-2: unknown is unknown; a file that can't be read is named and makes the exit code 1."""
     write(place / "logs" / "s1.jsonl", user("u0", None, "Hello"), answer("a0", "u0", text("Hi."), response="m0"))
@@ -222,6 +225,7 @@ def test_where_nothing_has_a_price_the_rest_is_said(run: Any, place: Path) -> No
     assert run("verdict", place / "empty").code == 3
 
 
+@pytest.mark.nightly
 def test_the_page_for_users_of_claude_code_runs(run: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CLI-2, CLI-6: every command of docs/start/claude-code.md, in its order, for somebody who has such logs."""
     monkeypatch.setenv("HOME", str(place / "me"))
@@ -235,6 +239,7 @@ def test_the_page_for_users_of_claude_code_runs(run: Any, place: Path, monkeypat
     assert "findable now: all of it" in run("verdict").out
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not DATA.is_dir(), reason=ABSENT)
 def test_it_takes_about_as_long_as_it_may(run: Any) -> None:
     """CLI-2: on 26 MB of real logs what cost most is replayed first, the last in part, and both are said."""
@@ -247,6 +252,7 @@ def test_it_takes_about_as_long_as_it_may(run: Any) -> None:
     assert 0 < found["replayed"]["paid_usd"] < found["paid_usd"]
 
 
+@pytest.mark.nightly
 def test_nothing_of_the_progress_stays_on_the_screen(tmp_path: Path) -> None:
     """CLI-6: at a terminal the bars that say how far it is are gone from the lines of the verdict."""
     logs = [write(tmp_path / f"a-rather-long-name-of-a-log-{name}.jsonl", *compacted_log(name, 4)) for name in "ab"]

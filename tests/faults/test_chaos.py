@@ -1,7 +1,7 @@
 """Killed, or cut off from power, while an agent works: nothing promised is lost, nothing unreported (REL-1, ENG-9).
 
-Compactions, notes, memory and checkpoints happen all the time, and some writes to the journal are torn. `make chaos`
-runs it for long (PERDURE_CHAOS is how many times as long).
+Compactions, notes, memory and checkpoints happen all the time, and some writes to the journal are torn. Much longer
+with `make nightly TIMES=40`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.tiers import TIMES
 
 from perdure.adapters.journal import FileJournal, SessionStore
 from perdure.adapters.memory.notes import notes_path
@@ -33,8 +34,7 @@ from perdure.transcript.records import Compacted, Cursor, Repaired
 
 from .chaos import answer_of, memory_of, prompt_of
 
-TIMES = int(os.environ.get("PERDURE_CHAOS", "1"))
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180 * TIMES)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600 * max(1, TIMES))]
 
 SESSION = "s1"
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN: the file system stops at once
@@ -172,13 +172,14 @@ def ended(directory: Path, project: Path, promises: Promises, monkeypatch: pytes
     assert not left, f"files of turns {left}, which the checkpoints don't know"
 
 
+@pytest.mark.nightly
 def test_kill_9_while_everything_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """REL-1, REL-2, ENG-9: 0 lost, 0 unreported."""
     home, project, promises, chance = tmp_path / "home", tmp_path / "project", Promises(), random.Random(8)
     project.mkdir()
     directory = anyio.run(begun, home, project)
     with nursery() as running:
-        for life, times in lives(directory, promises, 6 * TIMES, torn=True):
+        for life, times in lives(directory, promises, 6 * TIMES or 1, torn=True):
             order = f"{home} {project} {SESSION} {life} {int(life % 3 != 0)}"
             lived(running, order, times * chance.uniform(0.2, 1.5), kill, promises)
             if life % 2 == 0:
@@ -228,6 +229,7 @@ def power_returns(image: Path, place: Path) -> None:
     assert mounted(image, place)
 
 
+@pytest.mark.nightly
 def test_power_cuts_while_everything_happens(volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """REL-1, ENG-9: real ones: the file system stops, and is mounted again as the disk has it."""
     home, project, promises, chance = volume / "home", volume / "project", Promises(), random.Random(9)
@@ -239,7 +241,7 @@ def test_power_cuts_while_everything_happens(volume: Path, tmp_path: Path, monke
         kill(pid)
 
     with nursery() as running:
-        for life, times in lives(directory, promises, 4 * TIMES):
+        for life, times in lives(directory, promises, 4 * TIMES or 1):
             order = f"{home} {project} {SESSION} {life} 0"
             lived(running, order, times * chance.uniform(0.3, 1.5), cut, promises)
             power_returns(tmp_path / "image", volume)

@@ -66,6 +66,7 @@ async def grow(home: Home, round_: int) -> None:
         await stored.journal.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["into the database", "out of it"])
 def test_a_killed_copy_is_made_whole_by_the_next(tmp_path: Path, postgres: str, way: str) -> None:
     """SCL-1: whenever that is, each session that is seen is one that the source had at some time, with its blobs."""

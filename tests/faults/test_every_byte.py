@@ -7,7 +7,6 @@ Whatever is done to the file: records whose line was not touched are there, in t
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from itertools import permutations
@@ -17,6 +16,7 @@ from typing import get_args
 import anyio
 import msgspec
 import pytest
+from tests.tiers import TIMES
 
 from perdure.adapters.journal import FileJournal, verify
 from perdure.adapters.journal.reading import open_journal_reader
@@ -30,8 +30,8 @@ from perdure.transcript.records import Compacted, Header, Noted, Record, Repaire
 from .test_journal_faults import Unsynced
 
 SAMPLE = Path(__file__).parent.parent / "golden" / "journals" / "v1" / "every-record-and-worded.jsonl"
-LONG = int(os.environ.get("PERDURE_CHAOS", "1"))  # 1 in CI; `make chaos` does every bit, and more orders
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240 * LONG)]
+LONG = max(1, TIMES)  # with more every bit is tried, and more orders
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600 * LONG)]
 DISK = Unsynced()
 Mutant = tuple[str, bytes, frozenset[int]]  # what was done, the bytes, which lines (from 0: the header) were touched
 

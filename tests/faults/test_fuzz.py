@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
 import pytest
 from bench import fuzz
 from bench._mutants import bytes_mutant, json_mutant, mutant
+from tests.tiers import NIGHTLY
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_mutants_of_everything_that_is_read(seed: int) -> None:
-    """ENG-7: every mutant is taken, with valid requests, or refused in the package's own words (`make fuzz`: more)."""
-    counts, found = fuzz.fuzz(int(os.environ.get("PERDURE_MUTANTS", "100")), seed)
+    """ENG-7: every mutant is taken, with valid requests, or refused in the package's own words. More: `bench.fuzz`."""
+    counts, found = fuzz.fuzz(100 if NIGHTLY else 40, seed)
     assert not found, "\n".join(found)
     assert counts["taken"] > counts["refused"] > 0
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.tiers import TIMES
 
 from perdure.adapters.journal import DISK, Disk, FileBlobs, FileJournal, SessionLock, SessionStore, verify
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionBusy
@@ -32,9 +33,8 @@ from perdure.transcript.records import Compacted, Header, Noted, Record, Repaire
 pytestmark = pytest.mark.faults
 
 HEADER = Header(format=FORMAT, version=VERSION, session="s1", created=1.0)
-KILLS = int(os.environ.get("PERDURE_KILLS", "20"))
-FLIPS = int(os.environ.get("PERDURE_FLIPS", "500"))
-IS_LONG = "PERDURE_CHAOS" in os.environ  # make chaos
+KILLS = 20 * TIMES or 4
+FLIPS = 500 * TIMES or 60
 
 
 def said(name: str, text: str = "hello") -> Message:
@@ -345,6 +345,7 @@ class Story:
         self.unsure.remove(name)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "kind", ["EIO", "ENOSPC", "part", "part, then ENOSPC", "part, then death", "death after it", "power"]
 )
@@ -480,7 +481,7 @@ def test_cut_anywhere_every_earlier_record_is_there(path: Path) -> None:
         starts = line_starts(raw)
         cut = path.with_name("cut.jsonl")
         for length in range(len(raw) - 8192, len(raw)):
-            if length % 3 and length not in starts and not IS_LONG:
+            if length % 3 and length not in starts and TIMES <= 1:
                 continue
             whole_lines = sum(start <= length for start in starts) - 2
             cut.write_bytes(raw[:length])

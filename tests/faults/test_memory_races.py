@@ -26,6 +26,7 @@ def quick(folder: Path) -> StoredMemories:
     return file_memories(folder, QUICK)
 
 
+@pytest.mark.nightly
 def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
     """REL-7: every acknowledged edit is in its file or in a conflict file; readers see whole files only.
 
@@ -36,6 +37,7 @@ def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
     assert not done.lost and not done.partial and done.reads > 10
 
 
+@pytest.mark.nightly
 def test_inserts_of_many_processes_are_all_there(tmp_path: Path) -> None:
     """REL-7: 8 writers into one file, none is a conflict. `bench/memory.py` runs it with 100 inserts of each."""
     done = race(tmp_path, quick, Race(writers=8, edits=15, files=1))

@@ -206,6 +206,7 @@ one.rewind({"m1"}, is_forced=False, is_dry=False)
 """
 
 
+@pytest.mark.nightly
 def test_kill_9(tmp_path: Path) -> None:
     """CKP-3: the real thing, at a few of the steps."""
     most = steps()

@@ -15,6 +15,7 @@ from perdure.testing.postgres import PostgresServer, why_there_is_no_server
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.nightly
 def test_sessions_move_between_gateways_in_a_storm(tmp_path: Path) -> None:
     """SCL-3, SCL-4, GW-5, SCL-2: nothing is lost, said twice or sent otherwise; and who judges it would say so."""
     if (reason := why_there_is_no_server()) is not None:

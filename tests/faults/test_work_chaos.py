@@ -14,6 +14,7 @@ from perdure.testing.postgres import PostgresServer, why_there_is_no_server
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.nightly
 def test_nothing_is_lost_or_done_twice_by_workers_that_are_killed_and_paused(tmp_path: Path) -> None:
     """SCL-2, SCL-3: and the judge of it would say so."""
     if (reason := why_there_is_no_server()) is not None:

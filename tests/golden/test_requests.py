@@ -1,13 +1,12 @@
 """The exact bytes that go out, for everything that was ever recorded here, in both protocols (TURN-9, ENG-3).
 
 The files hold hashes and nothing of the recordings. The default run drives small recordings in two ways and large ones
-in one; `make golden-all` drives all in every way. `make golden` rewrites the files. To see what differs, not only that
+in one; `make nightly` drives all in every way. `make golden` rewrites the files. To see what differs, not only that
 something does: `make golden ARGS='--keep-golden FOLDER -k ID'` with the code of before and of now, and compare folders.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import anyio
@@ -15,6 +14,7 @@ import pytest
 from tests.golden.hashes import VARIANTS, differing, hashed, opaque, rows_in, written
 from tests.golden.made import LOGS
 from tests.recordings.conftest import ABSENT, DATA, session_files
+from tests.tiers import NIGHTLY
 
 from perdure.errors import PerdureError
 from perdure.logs.detect import read_recordings
@@ -70,6 +70,7 @@ def keep(request: pytest.FixtureRequest) -> Path | None:
     return Path(folder) if folder else None
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", LOGS)
 def test_made_sessions(name: str, variant: str, rewrite_golden: bool, keep: Path | None) -> None:
@@ -77,16 +78,17 @@ def test_made_sessions(name: str, variant: str, rewrite_golden: bool, keep: Path
     compared(MADE, name, variant, rows_of(name, LOGS[name](), variant, keep), rewrite_golden)
 
 
+@pytest.mark.quick(24)
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: opaque(path.relative_to(DATA).as_posix()))
 def test_recorded_sessions(path: Path, variant: str, rewrite_golden: bool, keep: Path | None) -> None:
     """TURN-9, ENG-3: every recording."""
-    is_all = rewrite_golden or "PERDURE_GOLDEN_ALL" in os.environ
+    is_all = rewrite_golden or NIGHTLY
     name = path.relative_to(DATA).as_posix()
     is_sampled = path.stat().st_size <= LARGE_BYTES and variant == OTHER_WAYS[int(opaque(name), 16) % len(OTHER_WAYS)]
     if not is_all and variant != LEDGER and not is_sampled:
-        pytest.skip("make golden-all drives it in this way, too")
+        pytest.skip("make nightly drives it in this way, too")
     now = rows_of(name, path.read_bytes(), variant, keep)
     compared(RECORDED, opaque(name), variant, now, rewrite_golden)
 

@@ -73,6 +73,7 @@ def test_the_image_is_made_of_what_is_there() -> None:
     assert [rest for word, rest in found if word == "USER"][-1] not in ("", "0", "root")
 
 
+@pytest.mark.nightly
 def test_what_the_image_starts_answers_its_health_check(tmp_path: Path) -> None:
     """GW-9: its command and its check, run here, on a port that is free."""
     found = dict(instructions())

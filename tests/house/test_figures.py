@@ -26,6 +26,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # a process that does everything twice under a profile hook: slow where others work as well
 def test_every_kind_of_work_is_measured_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--json"], capture_output=True, text=True, check=False)

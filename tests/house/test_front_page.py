@@ -42,6 +42,7 @@ def test_the_front_page_has_its_pictures() -> None:
         assert what in drawn and not re.search(r"<script|<image|href=|url\(|@import", drawn)
 
 
+@pytest.mark.nightly
 def test_the_picture_shows_what_this_version_does() -> None:
     """OPS-1: the session behind the picture, run again, has the same counts and about the same sizes."""
     shown = context.Run.read((PICTURES / "context.svg").read_text())

@@ -19,6 +19,7 @@ PLAN = RoomPlan(
 )
 
 
+@pytest.mark.nightly
 def test_the_picture_is_of_this_house() -> None:
     """Rooms, layers and arrows exactly; sizes about, so that not every change of a line is one of the picture."""
     picture = PICTURE.read_text(encoding="utf-8")

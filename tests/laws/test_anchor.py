@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import World, front
 
 from perdure.context.state import CALIBRATION_RANGE
@@ -107,7 +108,7 @@ def test_more_text_never_counts_less(one: str, two: str) -> None:
     assert base_tokens(one + two) >= base_tokens(one)
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(without=(plans.Compact, plans.Rewind, plans.Configure)))
 def test_the_anchored_size_follows_the_truth(steps: list[plans.Step]) -> None:
     """TOK-3: right after a report the size is that report, plus the results that came since."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import plans
+from tests.tiers import NIGHTLY, examples
 from tests.worlds import World, done, front
 
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
@@ -24,7 +25,7 @@ FILLED = [
     (window, outcome)
     for number, window in enumerate(WINDOWS)
     for place, outcome in enumerate(("dense", "text"))
-    if plans.THOROUGH or number % 2 == place
+    if NIGHTLY or number % 2 == place
 ]  # in CI each window with one kind of content
 PAUSED = [plans.FIRST, *(plans.answer_with(plans.READ, 60, n) for n in range(3)), plans.Idle(90_000.0), plans.Retry()]
 RUN = plans.CallPlan(plans.RUN, {"command": "make"}, "text", 400)
@@ -43,6 +44,7 @@ def filled(window: int, outcome: plans.Outcome, lines: int) -> World:
     raise AssertionError("it never filled")
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("window", "outcome"), FILLED)
 def test_a_compaction_leaves_half_of_the_trigger_free(window: int, outcome: plans.Outcome) -> None:
     """PRS-2: at most half of the trigger is filled afterwards, whatever the window and the content."""
@@ -80,7 +82,7 @@ def test_three_failures_open_the_breaker_and_a_manual_success_closes_it() -> Non
     assert isinstance(done(compact(world.session, trigger="manual")), CompactionSuccess | CompactionFailure)
 
 
-@plans.examples(30)
+@examples(30)
 @example(PAUSED, 8_000, "balanced")
 @example(PAUSED, 8_000, "thrifty")
 @given(plans.sessions(), st.sampled_from(WINDOWS[:3]), st.sampled_from(("balanced", "thrifty")))
@@ -95,7 +97,7 @@ def test_below_the_trigger_nothing_fails(steps: list[plans.Step], window: int, p
         assert not failed or any(check.tokens >= (check.trigger_tokens or 0) for check in checks)
 
 
-@plans.examples(25)
+@examples(25)
 @given(plans.sessions(), st.sampled_from(WINDOWS[:3]))
 def test_an_automatic_compaction_always_makes_room(steps: list[plans.Step], window: int) -> None:
     """CMP-9, PRS-6: whatever was said, one that is done takes at least a tenth away and lands under the trigger."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import World, done
 
 from perdure.context.request import to_request
@@ -164,7 +165,7 @@ async def _act(world: World, kind: str, what: Any) -> None:
         await session.commit((Neutralised(changes=(change,)),), session.facts())
 
 
-@plans.examples(150)
+@examples(150)
 @example(
     [
         ("make", lambda: Message.of("assistant", [{"type": "text", "text": " "}])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import World
 
 from perdure.context.cuts import legal_cuts, open_loop
@@ -69,7 +70,7 @@ def splits_loop(view: ContextView, cut: int) -> bool:
     return False
 
 
-@plans.examples(60)
+@examples(60)
 @given(plans.sessions())
 def test_legal_cuts_are_what_the_rules_say(steps: list[plans.Step]) -> None:
     """DESIGN: the intersection of the laws: pairs, whole responses, collapsed ranges, thinking loops."""
@@ -81,7 +82,7 @@ def test_legal_cuts_are_what_the_rules_say(steps: list[plans.Step]) -> None:
             assert legal_cuts(view, loops=loops) == slowly(view, loops=loops)
 
 
-@plans.examples(20)
+@examples(20)
 @given(plans.sessions())
 def test_an_open_loop_is_no_less_than_what_the_provider_takes_for_one(steps: list[plans.Step]) -> None:
     """TURN-7: all messages of the model that lead by results to the end of the request are in it."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import plans
 from tests.laws.recount import carried, recounted
+from tests.tiers import examples
 from tests.worlds import World, done
 
 from perdure.context.view import ContextView, project
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.laws
 SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(), st.data())
 def test_a_fold_may_be_taken_in_two(steps: list[plans.Step], data: st.DataObject) -> None:
     """DESIGN: fold(a + b) == fold(b, onto fold(a))."""
@@ -32,7 +33,7 @@ def test_a_fold_may_be_taken_in_two(steps: list[plans.Step], data: st.DataObject
     assert first == before, "a fold changed the view it was folded onto"
 
 
-@plans.examples(25)
+@examples(25)
 @given(plans.sessions())
 def test_a_boundary_stands_for_all_before_it(steps: list[plans.Step]) -> None:
     """CMP-14: fold(checkpoint + tail) == fold(all), at every step of a session."""
@@ -44,7 +45,7 @@ def test_a_boundary_stands_for_all_before_it(steps: list[plans.Step]) -> None:
         assert project(placed.record for placed in short.records) == whole == world.session.view
 
 
-@plans.examples(30)
+@examples(30)
 @given(plans.sessions())
 def test_the_sums_equal_a_recount(steps: list[plans.Step]) -> None:
     """TURN-14: the aggregates of a view are what a walk over its items gives, after every step."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.histories import FORMATS, Step, messages_of, plans
-from tests.plans import examples
 from tests.services import FixedClock
+from tests.tiers import examples
 from tests.worlds import HEADER
 
 from perdure import Message, Session

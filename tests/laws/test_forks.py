@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import MODELS, World, done
 
 from perdure.compaction.side_requests import ForkBase, ForkTurn, fork_base, fork_request
@@ -93,7 +94,7 @@ def shares(world: World, base: ForkBase, request: Any) -> None:
     assert any(sent.blocks[:upto] == ours[:upto] for sent in reversed(world.played)), "a prefix that nobody sent"
 
 
-@plans.examples(20)
+@examples(20)
 @example([plans.FIRST, *[plans.Interrupted("I look at it.")] * 4, plans.Compact()])  # nothing was sent behind it
 @given(plans.sessions())
 def test_every_fork_is_taken(steps: list[plans.Step]) -> None:
@@ -104,8 +105,9 @@ def test_every_fork_is_taken(steps: list[plans.Step]) -> None:
         checked(world, answers=False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("model", MODELS)
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions())
 def test_the_thinking_of_a_fork_holds(model: ModelSpec | None, steps: list[plans.Step]) -> None:
     """TURN-7, SM-3: the upstream takes each of its turns: signatures behind their prefix, open loops with theirs."""
@@ -115,7 +117,7 @@ def test_the_thinking_of_a_fork_holds(model: ModelSpec | None, steps: list[plans
         checked(world, answers=True)
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(), st.booleans())
 def test_a_fork_changes_nothing(steps: list[plans.Step], is_long: bool) -> None:
     """SM-3, PRS-5: neither the journal nor the view nor the next request knows of it."""
@@ -160,7 +162,7 @@ ARGUMENTS = st.dictionaries(
 )
 
 
-@plans.examples(60)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from(TOOLS), ARGUMENTS), min_size=1, max_size=6))
 def test_deeds_are_within_the_permit(calls: list[tuple[str, dict[str, Any]]]) -> None:
     """SEC-3: whatever is called in whatever order, only Edit on the one file is done; a permit doesn't grow."""
@@ -198,7 +200,7 @@ def test_no_edit_takes_the_form_away(pairs: list[tuple[str, str]]) -> None:
     assert not completed_notes(parse(now), form)[1]
 
 
-@plans.examples(100)
+@examples(100)
 @given(st.text(max_size=60), st.text(alphabet="ab \n<>/", max_size=30), st.text(alphabet="ab \n<>/", max_size=30))
 def test_edits_as_text_are_read_as_they_were_written(noise: str, old: str, new: str) -> None:
     """SM-3: any text is read without an error, and an edit comes back as it was."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from tests import plans
 from tests.seeds import under_another_seed
+from tests.tiers import examples
 from tests.worlds import World, done
 
 from perdure.context.passes import blob_id
@@ -40,7 +41,7 @@ def shown(world: World) -> dict[tuple[MessageId, int], bytes | None]:
     return found
 
 
-@plans.examples(60)
+@examples(60)
 @given(plans.sessions())
 def test_a_replacement_changes_only_by_another_edit(steps: list[plans.Step]) -> None:
     """REL-5: once offloaded, cleared or snipped, a block is the same bytes until a recorded edit names it again."""
@@ -62,7 +63,7 @@ def test_a_replacement_changes_only_by_another_edit(steps: list[plans.Step]) -> 
                 assert after.get(place) == raw or thinking
 
 
-@plans.examples(30)
+@examples(30)
 @given(plans.sessions())
 def test_an_offload_is_decided_once(steps: list[plans.Step]) -> None:
     """TURN-2: a result is offloaded at most once, before it was ever sent, and its original can be had again."""
@@ -82,7 +83,7 @@ def test_an_offload_is_decided_once(steps: list[plans.Step]) -> None:
                 assert len(original) == stored.bytes
 
 
-@plans.examples(30)
+@examples(30)
 @given(plans.sessions())
 def test_untouched_blocks_are_sent_as_they_came(steps: list[plans.Step]) -> None:
     """REL-5, ENG-1: a block that no edit names is in the request with the bytes it was said with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import BOUND, World
 
 from perdure.compaction.boundary import make_boundary
@@ -23,7 +24,7 @@ OWN, OTHER = ModelInfo(id="fake", protocol="anthropic"), ModelInfo(id="other", p
 OPENAI = ModelInfo(id="other", protocol="openai")
 
 
-@plans.examples(30)
+@examples(30)
 @given(plans.sessions())
 def test_every_request_for_a_summary_is_taken(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: for the own model and for others, with any number of rounds left out, bound thinking or not."""
@@ -46,7 +47,7 @@ def test_every_request_for_a_summary_is_taken(steps: list[plans.Step]) -> None:
     assert to_request(view, facts, stream=True).parts() == whole, "asking changes nothing"
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions())
 def test_a_record_holds_what_it_promises(steps: list[plans.Step]) -> None:
     """CMP-3, CMP-9: each promised word stands in it byte for byte, whatever the summary says."""

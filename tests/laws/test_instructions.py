@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.folders import PLACES, Table, TableFiles
 from tests.laws.test_prefix import SMALL, moves_are_told, same_again
+from tests.tiers import examples
 from tests.worlds import World, done
 
 from perdure.context.instructions import ShownInstructions
@@ -63,7 +64,7 @@ def changes() -> st.SearchStrategy[tuple[str, str]]:
     return st.tuples(st.sampled_from(FILES), st.sampled_from(TEXTS))
 
 
-@plans.examples(20)
+@examples(20)
 @given(plans.sessions(), st.lists(changes(), max_size=30))
 def test_loads_and_changes_move_no_prefix(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
     """INS-4, INS-6, TURN-9b: what is touched or changed on disk arrives at the end; a restart sends the same, and knows
@@ -105,7 +106,7 @@ def test_a_change_that_left_the_view_is_told_again() -> None:
     assert known() == second and said() == 0
 
 
-@plans.examples(20)
+@examples(20)
 @given(plans.sessions(), st.lists(changes(), min_size=1, max_size=12))
 def test_what_was_told_is_what_is_on_disk(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
     """INS-6: after a reminder the view knows the state of every file that loads at the start; said once, not twice."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import plans
 from tests.seeds import under_another_seed
+from tests.tiers import examples
 
 from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.memory import LIMIT_BYTES, PackedLedger, pack_ledger
@@ -59,7 +59,7 @@ def history(steps: list[tuple[str, str]]) -> list[Message]:
     return found
 
 
-@plans.examples(60)
+@examples(60)
 @given(HISTORIES, st.integers(0, 3_000), st.integers(0, 500))
 def test_never_over_budget(steps: list[tuple[str, str]], budget: int, tail: int) -> None:
     """CMP-5: the base estimate of the text is at most the budget, with the tail at most that and the tail."""
@@ -69,7 +69,7 @@ def test_never_over_budget(steps: list[tuple[str, str]], budget: int, tail: int)
     assert compact_messages(messages, budget, tail).tokens <= budget + tail
 
 
-@plans.examples(100)
+@examples(100)
 @given(HISTORIES, st.integers(1_200, 6_000))
 def test_what_is_always_there(steps: list[tuple[str, str]], budget: int) -> None:
     """CMP-5, QLT-2: the first and last user message, pins, every changed file, open todo and failing test."""
@@ -85,7 +85,7 @@ def test_what_is_always_there(steps: list[tuple[str, str]], budget: int) -> None
             assert f"test_{what}" in done.text
 
 
-@plans.examples(50)
+@examples(50)
 @given(HISTORIES, HISTORIES, st.integers(300, 4_000))
 def test_a_checkpoint_goes_on_as_if_nothing_had_been(
     before: list[tuple[str, str]], after: list[tuple[str, str]], budget: int
@@ -103,7 +103,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_been(
     assert pack_ledger(gone_on) == pack_ledger(whole)
 
 
-@plans.examples(60)
+@examples(60)
 @given(HISTORIES)
 def test_packing_is_idempotent_and_bounded(steps: list[tuple[str, str]]) -> None:
     """CMP-14: a checkpoint of a checkpoint is the same bytes; none is larger than its limit."""

@@ -6,8 +6,9 @@ import posixpath
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from perdure.memory.permits import READS, WRITES, MemoryPermit, answer_read, parse_memory_command
 
@@ -32,7 +33,7 @@ PIECES = st.sampled_from(
 
 
 @given(tool=TOOLS, path=PATHS, key=st.sampled_from(["file_path", "path", "file"]))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_paths(tool: str, path: str, key: str) -> None:
     arguments: dict[str, Any] = {key: path, "pattern": "x", "content": "c"}
     if PERMIT.denial(tool, arguments) is not None:
@@ -46,7 +47,7 @@ def test_paths(tool: str, path: str, key: str) -> None:
 
 
 @given(words=st.lists(PIECES, max_size=7), glue=st.sampled_from([" ", "", "  "]))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_commands(words: list[str], glue: str) -> None:
     line = glue.join(words)
     if PERMIT.denial("Bash", {"command": line}) is not None:

@@ -45,6 +45,7 @@ def case(folder: Path, chance: random.Random, *, is_said: bool) -> tuple[str, st
     return answer
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("by_meaning", [False, True])
 @pytest.mark.parametrize("is_said", [True, False])
 def test_the_current_value_stands_above_older_ones(tmp_path: Path, is_said: bool, by_meaning: bool) -> None:

@@ -12,6 +12,7 @@ from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.services import serve
+from tests.tiers import examples
 from tests.worlds import BOUND, UNBOUND, World, done
 
 from perdure.compaction.ledger.memory import PackedLedger
@@ -77,7 +78,7 @@ def compacted_part(world: World, chance: random.Random) -> CompactionSuccess | N
     return outcome
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Configure)), plans.sessions(max_steps=8), CHANCES)
 def test_a_part_leaves_and_all_laws_hold(
     first: list[plans.Step], then: list[plans.Step], chance: random.Random
@@ -112,7 +113,7 @@ def holds(world: World) -> None:
     assert not check_openai(to_request(view, facts, protocol="openai").body)
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
 def test_a_part_is_undone_whole(first: list[plans.Step], chance: random.Random) -> None:
     """CMP-11"""
@@ -127,7 +128,7 @@ def test_a_part_is_undone_whole(first: list[plans.Step], chance: random.Random) 
     holds(world)
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
 def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: random.Random) -> None:
     """CMP-14: after parts in any order, checkpoint and later messages together know what was said, in its order."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from perdure.agent.commands import only_looks, parse_command, runs
 from perdure.agent.permissions import (
@@ -76,7 +77,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @example("git status && if evil")
 @example("git status\nevil")
 @example("git status & evil")
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_is_allowed_runs_nothing_else(stubs: Path, command: str) -> None:
     policy = PermissionPolicy(rules=RULES, root="/p", home="/h")
     verdict = decide(ToolEffects("Bash", "command", command=command), policy)
@@ -330,7 +331,7 @@ BUILTINS = st.sampled_from(
 @example("hash -p ./evil x && x")
 @example("command -p evil")
 @example("exec -a x evil")
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_is_denied_does_not_run_in_the_real_shell(denying: Path, command: str) -> None:
     """SEC-9: what `bypass` lets through beside a rule that denies doesn't run what is denied."""
     policy = PermissionPolicy(rules=PermissionRules.of(deny=["Bash(evil:*)"]), mode="bypass", root="/p", home="/h")

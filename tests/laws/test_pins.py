@@ -72,6 +72,7 @@ def talk(world: World, number: int) -> None:
         world.append(*used("Read", {"file_path": f"/w/{step}.py"}, numbered(f"row {number} {step} " * 300)))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", RECORDS)
 def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
     """REL-14: byte-identical, the view stays under the trigger, the session goes on."""

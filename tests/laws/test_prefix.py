@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
 from perdure.context.request import to_request
@@ -71,7 +72,7 @@ class ReopenedWorld(World):
         return super().prepare(**more)
 
 
-@plans.examples(50)
+@examples(50)
 @given(plans.sessions())
 def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     """TURN-9b: with no edit committed, request n is a prefix of request n + 1; else a PrefixMoved says so."""
@@ -81,7 +82,7 @@ def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     moves_are_told(world)
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions())
 def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     """TURN-7, TURN-9b: thinking that goes with an edit goes behind the announced place."""
@@ -91,7 +92,7 @@ def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step
     moves_are_told(world)
 
 
-@plans.examples(20)
+@examples(20)
 @example(steps=plans.session_plan(46, 6))  # thrifty: compacted, and then what was left of it
 @example(steps=plans.session_plan(310, 21)[:13])  # the lines that end a loop went over the trigger
 @example(steps=plans.session_plan(20_310, 23)[:18])  # … or let results go that had to wait for its end
@@ -109,7 +110,7 @@ def test_a_request_prepared_again_is_the_same(steps: list[plans.Step]) -> None:
         assert not world.records[known:]
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(max_steps=12))
 def test_a_restart_prepares_the_same_bytes(steps: list[plans.Step]) -> None:
     """REL-5: a session that was running makes each request as one opened anew, whatever it keeps in memory."""
@@ -119,7 +120,7 @@ def test_a_restart_prepares_the_same_bytes(steps: list[plans.Step]) -> None:
     world.prepare()
 
 
-@plans.examples(60)
+@examples(60)
 @example([plans.answer_with(plans.OTHER, 8), plans.answer_with(plans.READ, 4)])
 @example([plans.answer_with(*call) for call in MIXED])
 @given(plans.tool_mixes())

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import BOUND, MODELS, World, done
 
 from perdure.context.models import ModelSpec
@@ -30,7 +31,7 @@ def checked(world: World) -> None:
     assert to_request(fresh, facts).body == request.body, "the incremental request differs from one made at once"
 
 
-@plans.examples(25)
+@examples(25)
 @given(plans.sessions())
 def test_every_request_is_taken(steps: list[plans.Step]) -> None:
     """REL-4: the upstream answers every request, and both protocols' rules hold at every moment."""
@@ -40,9 +41,10 @@ def test_every_request_is_taken(steps: list[plans.Step]) -> None:
         checked(world)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("is_manual", [False, True])
 @pytest.mark.parametrize("model", MODELS)
-@plans.examples(25)
+@examples(25)
 @given(plans.sessions())
 def test_every_request_is_taken_with_its_thinking(
     model: ModelSpec | None, is_manual: bool, steps: list[plans.Step]
@@ -57,7 +59,7 @@ def test_every_request_is_taken_with_its_thinking(
         checked(world)
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions())
 def test_the_provider_may_drop_what_no_longer_holds(steps: list[plans.Step]) -> None:
     """REL-4, TURN-15: with the provider's own block dropping, all thinking of an open loop stays in the view."""
@@ -67,7 +69,7 @@ def test_the_provider_may_drop_what_no_longer_holds(steps: list[plans.Step]) -> 
         checked(world)
 
 
-@plans.examples(75)
+@examples(75)
 @given(plans.sessions(without=(plans.Compact, plans.Configure, plans.NewFront, plans.Rewind)))
 def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[plans.Step]) -> None:
     """TURN-7: inside an open tool loop nothing before it is edited unless the call would otherwise fail."""
@@ -76,7 +78,7 @@ def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[p
         world.play(step)
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(max_steps=10))
 def test_a_restart_at_every_turn_changes_nothing(steps: list[plans.Step]) -> None:
     """REL-4, REL-5: reopened after each step, from the last boundary or from the start, the request is the same."""

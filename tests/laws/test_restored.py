@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.calls import numbered, tracked, used, words
+from tests.tiers import examples
 from tests.worlds import World
 
 from perdure.compaction.boundary import put_back, token_cost
@@ -99,7 +100,7 @@ def test_budgets_hold_and_nothing_comes_back_twice(
     assert all(len(bytes(raw)) <= STATE_BYTES for raw in back.in_play.states.values())
 
 
-@plans.examples(40)
+@examples(40)
 @given(st.lists(calls(), max_size=10), st.integers(0, 20))
 def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cut: int) -> None:
     """CMP-14: the state after what left, gone on by what is kept, is the state of it all."""
@@ -114,7 +115,7 @@ def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cu
     }
 
 
-@plans.examples(40)
+@examples(40)
 @given(st.lists(calls(), max_size=10), st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_trackers_see_the_same_whatever_the_ledger_has_read(
     said: list[list[Message]], first: int, keep: int, read: int
@@ -149,7 +150,7 @@ def test_trackers_see_the_same_whatever_the_ledger_has_read(
     assert told(warm) == told(cold)
 
 
-@plans.examples(25)
+@examples(25)
 @given(st.integers(1, 400))
 def test_states_are_bounded_however_long_the_session(count: int) -> None:
     """RST-10: whatever agents do, a tracker's state in the checkpoint has a limit."""
@@ -210,7 +211,7 @@ def test_a_cut_text_fits(text: str, tokens: int) -> None:
     assert cut is None or base_tokens(cut) <= tokens
 
 
-@plans.examples(25)
+@examples(25)
 @given(plans.sessions(), st.sampled_from((8_000, 16_000, 32_000)))
 def test_any_session_restores_within_half_of_the_trigger_where_that_is_possible(
     steps: list[plans.Step], window: int

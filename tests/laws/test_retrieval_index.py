@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from perdure.text.scoring import IndexField, TextIndex
 
@@ -18,7 +19,7 @@ COUNTS = st.fixed_dictionaries({"a": TERMS, "b": TERMS})
 STEPS = st.lists(st.tuples(st.sampled_from([f"k{n}" for n in range(90)]), st.none() | COUNTS), max_size=120)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(STEPS, st.booleans())
 def test_what_went_in_and_out_leaves_no_trace(
     steps: list[tuple[str, dict[str, dict[str, int]] | None]], packs: bool

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
+from tests.tiers import examples
 from tests.worlds import BOUND, UNBOUND, World, done
 
 from perdure.context.request import to_request
@@ -43,7 +44,8 @@ def last_said(world: World) -> str:
     return last.id
 
 
-@plans.examples(15)
+@pytest.mark.nightly
+@examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_back_to_any_prompt_and_forth_again(first: list[plans.Step], then: list[plans.Step]) -> None:
     """The view is what it was before the prompt; opened anew it is the same; the last message brings the rest back."""
@@ -65,7 +67,7 @@ def test_back_to_any_prompt_and_forth_again(first: list[plans.Step], then: list[
     }
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_the_next_request_is_taken_wherever_one_goes(first: list[plans.Step], then: list[plans.Step]) -> None:
     """REL-4, TURN-7: also where thinking is bound to its prefix."""
@@ -80,7 +82,7 @@ def test_the_next_request_is_taken_wherever_one_goes(first: list[plans.Step], th
         world.answer(plans.Answer(text="on"))
 
 
-@plans.examples(10)
+@examples(10)
 @given(plans.sessions())
 def test_what_was_never_said_is_refused_and_changes_nothing(first: list[plans.Step]) -> None:
     world = played(first, [])
@@ -102,7 +104,7 @@ def body(world: World) -> bytes:
     return to_request(world.session.view, world.session.facts()).body.replace(b',"ttl":"1h"', b"")
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(), plans.sessions(), st.booleans(), st.data())
 def test_undoing_a_rewind_gives_the_bytes_of_before(
     first: list[plans.Step], then: list[plans.Step], bound: bool, data: st.DataObject
@@ -144,7 +146,7 @@ def folded(world: World) -> ContextView:
     return project(records[half:], onto=project(records[:half]))
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_what_was_said_since_leaves_with_a_forced_undo(first: list[plans.Step], then: list[plans.Step]) -> None:
     """CKP-8: answers, edits and compactions of the other way are gone; what no view shows stays known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import BOUND, World
 
 from perdure.compaction.collapse import CHEAP_PASSES
@@ -19,7 +20,7 @@ SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300, au
 
 
 @pytest.mark.parametrize("shrink", CHEAP_PASSES + CLOSING_PASSES, ids=lambda shrink: shrink.__name__)
-@plans.examples(15)
+@examples(15)
 @example([plans.FIRST, *map(plans.step_of, (0, 0, 47_865, 0))])  # both choices of tools are enough to be cleared
 @given(steps=plans.sessions(without=(plans.Compact,)))
 def test_a_pass_shrinks_the_view_and_rests(shrink: Pass, steps: list[plans.Step]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import World
 
 from perdure.context.request import to_request
@@ -46,7 +47,7 @@ def has_repeated_calls(*messages: Message) -> bool:
     return len(set(ids)) < len(ids)
 
 
-@plans.examples(150)
+@examples(150)
 @given(st.lists(plans.raw_blocks(), min_size=1, max_size=5), st.sampled_from(("user", "assistant")))
 def test_a_block_goes_through_journal_view_and_request(raws: list[bytes], role: str) -> None:
     """ENG-1: the bytes said are the bytes recorded and the bytes sent, but for line breaks between tokens."""
@@ -67,7 +68,7 @@ def test_a_block_goes_through_journal_view_and_request(raws: list[bytes], role: 
     assert [raw for raw in sent if Block(raw).type not in NEVER_SENT] == expected
 
 
-@plans.examples(25)
+@examples(25)
 @given(plans.messages(), plans.messages(identity="n"))
 def test_any_messages_make_a_view(one: Message, two: Message) -> None:
     """ENG-1, ENG-7: no message that can be read stops a session, however odd: what isn't refused makes a view."""

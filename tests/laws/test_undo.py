@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from tests import plans
 from tests.laws.recount import carried, recounted
+from tests.tiers import examples
 from tests.worlds import BOUND, UNBOUND, World, done
 
 from perdure.compaction.plan import first_said
@@ -43,7 +44,7 @@ def compacted_world(first: list[plans.Step], then: list[plans.Step], *, bound: b
     return world, boundary
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(), THEN)
 def test_uncompact_gives_back_exactly_the_earlier_view(first: list[plans.Step], then: list[plans.Step]) -> None:
     """The view is that of the records without the boundary: the past as shown before, later messages behind it."""
@@ -61,7 +62,7 @@ def test_uncompact_gives_back_exactly_the_earlier_view(first: list[plans.Step], 
     assert world.reopened().view == world.reopened(whole=True).view == project(world.records) == view
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions(), THEN)
 def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
     first: list[plans.Step], then: list[plans.Step]
@@ -80,7 +81,7 @@ def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
         assert not kinds & {"thinking", "redacted_thinking"}
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions())
 def test_the_next_request_after_an_undo_is_taken(first: list[plans.Step]) -> None:
     """TURN-9: and automatic compaction waits for the block threshold."""
@@ -93,7 +94,7 @@ def test_the_next_request_after_an_undo_is_taken(first: list[plans.Step]) -> Non
     world.answer(plans.Answer(text="on"))  # the fake upstream refuses what a real one would
 
 
-@plans.examples(15)
+@examples(15)
 @given(plans.sessions())
 def test_a_preview_changes_nothing_and_tells_what_happens(first: list[plans.Step]) -> None:
     world = World(SMALL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from tests import plans
+from tests.tiers import examples
 from tests.worlds import World
 
 from perdure.compaction.ledger.memory import PackedLedger
@@ -23,7 +24,7 @@ def texts_of_request(world: World) -> str:
     return "\n".join(part.raw.decode() for _, part in parts)
 
 
-@plans.examples(60)
+@examples(60)
 @given(plans.sessions(without=(plans.Rewind,)))
 def test_what_people_say_stays(steps: list[plans.Step]) -> None:
     """Every user message is in the request as said, or it left through a boundary, and then the ledger has it."""
@@ -46,7 +47,7 @@ def test_what_people_say_stays(steps: list[plans.Step]) -> None:
             assert item.visible[0].raw.decode() in sent
 
 
-@plans.examples(40)
+@examples(40)
 @given(plans.sessions(max_steps=12), plans.texts())
 def test_pins_are_in_every_request_after_a_compaction(steps: list[plans.Step], pin: str) -> None:
     """REL-14, CMP-9: a pin stands in the summary word for word, however often it is compacted."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests import plans
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
 from tests.services import serve
+from tests.tiers import examples
 
 from perdure.compaction.plan import CompactionPart, missing_pins
 from perdure.engine.compact import (
@@ -246,4 +247,4 @@ class CompactionMachine(SessionMachine):
 
 
 TestCompactions = CompactionMachine.TestCase
-TestCompactions.settings = hypothesis(plans.examples(20), stateful_step_count=20, deadline=None)
+TestCompactions.settings = hypothesis(examples(20), stateful_step_count=20, deadline=None)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateways import CodingClient, fake, serving
+from tests.tiers import examples
 
 from perdure.testing import CutStream, FakeUpstream, ModelRules, prompt_too_long, rate_limited, say, thinking, tool_use
 from perdure.testing.upstream import ScriptedAnswer
@@ -138,7 +139,7 @@ async def played(home: Path, wire: str, steps: list[Any], *, is_stream: bool, th
         assert all("recall" not in answer.model_dump_json().replace("remark", "") for answer in answers)
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(
     steps=STEPS,
     wire=st.sampled_from(["anthropic", "openai", "responses"]),

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_prefix import moves_are_told
+from tests.tiers import examples
 from tests.worlds import MODELS, World, done
 
 from perdure.context.models import ModelSpec
@@ -179,4 +180,4 @@ class _Dying:
 
 
 TestSession = SessionMachine.TestCase
-TestSession.settings = hypothesis(plans.examples(30), stateful_step_count=25, deadline=None)
+TestSession.settings = hypothesis(examples(30), stateful_step_count=25, deadline=None)

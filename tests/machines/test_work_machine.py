@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.contract.test_work import LONG, NoPause, finish
+from tests.tiers import examples
 
 from perdure.adapters.postgres.database import Database
 from perdure.adapters.postgres.work import PostgresWorkQueue
@@ -168,10 +169,10 @@ def test_a_queue_in_postgresql_is_what_the_model_says(postgres: str, postgres_se
             self.portal.call(self.db.close)
             super().teardown()
 
-    run_state_machine_as_test(InDatabase, settings=settings(max_examples=15, stateful_step_count=40))
+    run_state_machine_as_test(InDatabase, settings=settings(examples(15), stateful_step_count=40))
 
 
 class TestWork(WorkMachine.TestCase):  # type: ignore[name-defined, misc]
     """SCL-2: what is claimed, done, late, dead is what the model says; nothing is lost, nothing has an effect twice."""
 
-    settings = settings(max_examples=60, stateful_step_count=40)
+    settings = settings(examples(60), stateful_step_count=40)

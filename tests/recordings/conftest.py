@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.plans import THOROUGH
 from tests.recordings import made
+from tests.tiers import NIGHTLY
 
 from perdure.logs.recording import Recording
 
@@ -34,16 +34,16 @@ def session_files() -> list[Path]:
 
 
 def beginning(recording: Recording) -> Recording:
-    """The first steps of a recording, whose later ones are more of the same; all of it in `make thorough`.
+    """The first steps of a recording, whose later ones are more of the same; all of it in `make nightly`.
 
     The tests of tests/golden drive every recording to its end in any case, and hold what is sent against what was.
     """
-    return recording if THOROUGH else replace(recording, steps=recording.steps[:STEPS])
+    return recording if NIGHTLY else replace(recording, steps=recording.steps[:STEPS])
 
 
 def first_sessions(recordings: tuple[Recording, ...]) -> tuple[Recording, ...]:
-    """The first sessions of a file that holds many of one kind; all of them in `make thorough`."""
-    return recordings if THOROUGH else recordings[:SESSIONS]
+    """The first sessions of a file that holds many of one kind; all of them in `make nightly`."""
+    return recordings if NIGHTLY else recordings[:SESSIONS]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

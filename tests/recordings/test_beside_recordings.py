@@ -25,6 +25,7 @@ def report(logged: list[tuple[str, int]]) -> BesideReport:
     return compare(sorted(path for path in Path(DATA / "claude_code").rglob("*.jsonl") if path.name in names))
 
 
+@pytest.mark.nightly
 def test_every_logged_compaction_has_its_two_texts(logged: list[tuple[str, int]], report: BesideReport) -> None:
     """CMP-16: the nine of them, each record at most as large as the summary, and not much smaller."""
     assert sorted((place.session, place.line) for place in report.places) == logged
@@ -33,6 +34,7 @@ def test_every_logged_compaction_has_its_two_texts(logged: list[tuple[str, int]]
         assert "continued from a previous conversation" in place.summary.text
 
 
+@pytest.mark.nightly
 def test_no_axis_is_below_the_real_summary(report: BesideReport) -> None:
     """QLT-2: at the same size, over all of them."""
     for axis in report.totals:

@@ -57,6 +57,7 @@ def test_what_people_typed_is_theirs() -> None:
     assert len(found) > 100 and len(others) <= len(found) // 8, others
 
 
+@pytest.mark.quick(1)
 @pytest.mark.skipif(not FOLDERS, reason=ABSENT)
 @pytest.mark.parametrize("head", FOLDERS, ids=lambda path: path.parent.name)
 def test_order_loses_no_line_of_real_directories(head: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import pytest
 from tests.worlds import HEADER
 
 from perdure.adapters.journal.in_memory import MemoryJournal
@@ -24,6 +25,7 @@ RULES = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unkn
 BASE = Settings(estimator="base")
 
 
+@pytest.mark.quick(10)
 def test_an_import_has_the_log_s_view_and_size(session_file: Path) -> None:
     """ENG-8: sizes as replay has them at the same place; nothing learned; valid, and the same when reopened."""
     for recording in read_recordings(session_file.read_bytes(), session_file.name):

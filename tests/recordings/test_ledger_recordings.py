@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.plans import THOROUGH
 from tests.recordings.conftest import DATA, MADE
+from tests.tiers import NIGHTLY
 
 from perdure.cli.compact import said_before
 from perdure.compaction.ledger import ExtractIndex, compact_messages
@@ -38,7 +38,8 @@ def index(messages: list[Message]) -> ExtractIndex:
     return index
 
 
-@pytest.mark.parametrize(("budget", "tail"), BUDGETS if THOROUGH else BUDGETS[::3])
+@pytest.mark.quick(12)
+@pytest.mark.parametrize(("budget", "tail"), BUDGETS if NIGHTLY else BUDGETS[::3])
 def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budget: int, tail: int) -> None:
     """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
     done = compact_messages(messages, budget, tail)
@@ -50,6 +51,7 @@ def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budg
     assert all(name in done.text for name, test in memory.tests.items() if test.is_failing)
 
 
+@pytest.mark.quick(6)
 def test_first_and_last_words(messages: list[Message], index: ExtractIndex) -> None:
     """QLT-2: the first and the last user message have their own reserve; at 10k no user word is lost here."""
     text = " ".join(compact_messages(messages, 10_000).text.split())
@@ -58,6 +60,7 @@ def test_first_and_last_words(messages: list[Message], index: ExtractIndex) -> N
         assert " ".join(one.text.split())[:150] in text
 
 
+@pytest.mark.quick(6)
 def test_checkpoints_in_a_row(index: ExtractIndex) -> None:
     """CMP-14, QLT-3: a boundary's ledger is small, stable, and forgets no changed file, todo or failing test."""
     ledger, start = PackedLedger(), 0

@@ -61,6 +61,7 @@ def test_ids_are_unique_and_results_have_calls(session_file: Path) -> None:
         assert {r.tool_use_id for m in messages for r in m.tool_results} <= set(calls)
 
 
+@pytest.mark.quick(12)
 def test_blocks_are_all_there(session_file: Path) -> None:
     counted = {"codex": codex, "swe_agent": history, "mini_swe_agent": history, "tau_bench": tau, "openai": tau}
     expected, without = counted.get(folder(session_file), claude_code)(session_file)

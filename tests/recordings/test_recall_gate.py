@@ -1,6 +1,6 @@
 """RCL-1, RCL-2, SES-2: after compaction everything of a recording is found, by id and by its rarest words.
 
-Of every fifth one; of each in `make thorough`.
+Of every fifth one; of each in `make nightly`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.plans import THOROUGH
 from tests.recordings import made
 from tests.recordings.conftest import ABSENT, session_files
+from tests.tiers import NIGHTLY
 
 from perdure.adapters.journal.search import StoreArchive
 from perdure.engine.compact import CompactionSuccess, compact
@@ -33,7 +33,7 @@ from perdure.wiring import SessionOptions, create_session
 
 WORDS = 8  # of a query
 FIRST = 5  # results that are looked at
-SAMPLE = 1_000 if THOROUGH else 60  # pieces that are searched for; all are recalled
+SAMPLE = 1_000 if NIGHTLY else 60  # pieces that are searched for; all are recalled
 pytestmark = pytest.mark.xdist_group("recall")  # the sessions are made once
 PARTS = SessionOptions(settings=Settings(durability="process", restore=False))
 
@@ -65,7 +65,7 @@ def recordings(files: list[Path]) -> Iterator[tuple[Path, bytes, Recording, int]
 
 @pytest.fixture(scope="module", params=["real", "made"])
 def files(request: pytest.FixtureRequest, made_data: Path) -> list[Path]:
-    real = session_files()[:: 1 if THOROUGH else 5]
+    real = session_files()[:: 1 if NIGHTLY else 5]
     found = real if request.param == "real" else [made_data / name for name in made.FILES]
     return found or pytest.skip(ABSENT)
 
@@ -97,6 +97,7 @@ def kept(home: Path, files: list[Path]) -> list[Kept]:
     return anyio.run(body)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.timeout(600)
 def test_every_message_and_result_is_recalled_by_id(kept: list[Kept], home: Path) -> None:
     """RCL-2: byte for byte, wherever it is now."""
@@ -122,6 +123,7 @@ def test_every_message_and_result_is_recalled_by_id(kept: list[Kept], home: Path
     assert anyio.run(body) > len(kept)
 
 
+@pytest.mark.quick(1)
 def test_the_engine_recalls_from_a_compacted_session(kept: list[Kept], home: Path) -> None:
     """RCL-1: through the session, as the tool and the command do it."""
 
@@ -137,6 +139,8 @@ def test_the_engine_recalls_from_a_compacted_session(kept: list[Kept], home: Pat
     anyio.run(body)
 
 
+@pytest.mark.nightly
+@pytest.mark.quick(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("is_one_session", [True, False], ids=["in its session", "in all sessions"])
 def test_every_piece_is_found_by_its_rarest_words(kept: list[Kept], home: Path, is_one_session: bool) -> None:

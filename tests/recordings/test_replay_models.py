@@ -29,6 +29,7 @@ def stand_in(name: str) -> ScriptedModel:
     return ScriptedModel([SUMMARY] * 200, upstream=upstream, id=name, window_tokens=WINDOW)
 
 
+@pytest.mark.quick(8)
 def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:
     """CMP-3, REL-4: on the conversation's own prefix, and for a model of another name."""
     try:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.contract
 WINDOW = 48_000  # small enough that most recordings are compacted, so that forks meet every kind of view
 
 
+@pytest.mark.quick(6)
 def test_recordings_are_forked_and_restored(session_file: Path) -> None:
     """SM-3, REL-4: 0 invalid, at least 95 % of what the last request held is read from the cache; RST-1, RST-10."""
     try:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from bench import truth
-from tests.plans import THOROUGH
 from tests.recordings.conftest import ABSENT, DATA
+from tests.tiers import NIGHTLY
 
 FILES = [path for path in truth.logs(DATA) if path.stat().st_size < 4_000_000]
-PLACES = 2 if THOROUGH else 1  # of each log, the last ones
+PLACES = 2 if NIGHTLY else 1  # of each log, the last ones
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 def test_no_line_of_a_record_is_untrue() -> None:
     """CMP-15: the last places of each log, by a checker that shares no code with the ledger."""

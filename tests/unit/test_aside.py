@@ -70,6 +70,7 @@ async def talked(session: LiveSession, text: str = LARGE) -> LiveSession:
     return session
 
 
+@pytest.mark.nightly
 def test_a_large_session_is_worked_on_beside_the_loop(tmp_path: Path, threads: dict[str, set[int]]) -> None:
     """SPD-8: saying, preparing, compacting and opening: nothing of it in the loop's thread once it is large."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import msgspec
 import pytest
-from tests.plans import THOROUGH
+from tests.tiers import NIGHTLY
 
 from perdure import Message, Settings
 from perdure.adapters.memory.directory import file_memories
@@ -323,7 +323,8 @@ def planted(count: int) -> Iterable[tuple[str, str, str, str]]:
 PARTS = [*(("auto", number) for number in range(6)), ("ask", 1)]
 
 
-@pytest.mark.parametrize(("mode", "part"), PARTS if THOROUGH else PARTS[::6])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("mode", "part"), PARTS if NIGHTLY else PARTS[::6])
 def test_300_planted_texts_and_a_model_that_obeys_all(tmp_path: Path, mode: str, part: int) -> None:
     """MEM-10, SEC-1: none is in a file that is loaded; what isn't blocked waits for a person, with its origin.
 

@@ -553,7 +553,7 @@ def test_who_forgets_to_await_is_told() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del opening
-        gc.collect()  # nothing was begun, so nothing complains
+        gc.collect(1)  # nothing was begun, so nothing complains
 
 
 def test_a_session_that_is_not_there_is_looked_for_where_it_should_be(tmp_path: Path, monkeypatch: Any) -> None:
@@ -597,7 +597,7 @@ def test_a_model_whose_stream_is_no_generator_is_told(stream: Callable[[Any], An
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         anyio.run(body)
-        gc.collect()
+        gc.collect(1)
 
 
 def test_two_writers(tmp_path: Path) -> None:

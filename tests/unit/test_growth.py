@@ -95,6 +95,7 @@ CASES: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("name", CASES)
 def test_a_large_message_takes_no_longer_than_its_size(name: str) -> None:
     work, unit = CASES[name]
@@ -146,6 +147,7 @@ def test_a_request_that_no_window_holds_is_refused_before_it_is_written(monkeypa
 HOLD_SECONDS = 0.045  # of CPU; as one search each of these took 0.15 to 0.35
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("work", (neutralised, restored, indented, without_tokens), ids=lambda work: work.__name__)
 @pytest.mark.parametrize("unit", ("word and line\n", "a < b, [c] ", "<system-remind a\n"))
 def test_a_large_text_doesnt_keep_the_lock(work: Callable[[str], str], unit: str) -> None:

@@ -268,6 +268,7 @@ def test_rights() -> None:
     played(do, rights=rights)
 
 
+@pytest.mark.nightly
 def test_300_planted_results_and_a_model_that_obeys_them_all() -> None:
     """MEM-10: none of 300 reaches a file that is loaded into sessions; what waits is stamped as from outside."""
     plants = list(planted(300))

@@ -92,7 +92,10 @@ def test_json_without_the_text_keeps_its_bytes(value: object) -> None:
     assert purge.purged(data) == data and purge.purged_json(data, FixedPlaces()) == data
 
 
-@given(st.text(min_size=6).filter(lambda text: len(text.strip()) >= 6 and text.isprintable()), st.text(), st.text())
+PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
+
+
+@given(st.text(PRINTABLE, min_size=6).filter(lambda text: len(text.strip()) >= 6), st.text(), st.text())
 def test_any_text_leaves_any_json(text: str, before: str, after: str) -> None:
     """SEC-12: and the JSON stays JSON, whatever the text is."""
     data = json.dumps({"content": [{"type": "text", "text": before + text + after}]}).encode()

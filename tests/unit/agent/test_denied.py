@@ -322,6 +322,7 @@ def test_programs_that_go_through_folders_follow_links(place: Path) -> None:
         link.unlink()
 
 
+@pytest.mark.nightly
 def test_what_can_not_be_followed_is_no_fault(place: Path) -> None:
     """Links of processes that nobody may follow are passed over; too much to look at is asked about."""
     decision, why = decided(place, "grep -r x /proc/self", "bypass", deny=["Read(~/.ssh/**)"])

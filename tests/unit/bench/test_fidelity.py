@@ -285,6 +285,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return code, got.out, got.err
 
 
+@pytest.mark.nightly
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_of(talk(120), tmp_path / "one.jsonl")
     basic = (str(tmp_path), "--budget", "10k", "--strategy", "keep-last", "--strategy", "ledger")
@@ -316,6 +317,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert command(capsys, str(empty))[0] == 3
 
 
+@pytest.mark.nightly
 def test_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     """QLT-1: deterministic in any process."""
     log = str(log_of(talk(), tmp_path / "one.jsonl"))

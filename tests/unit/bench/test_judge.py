@@ -286,6 +286,7 @@ def test_where_an_answer_stands_in_a_view() -> None:
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_readers_of_every_kind(tmp_path: Path) -> None:
     """QLT-5: a perfect reader scores what the view holds, a guessing one is found out, a silent one has nothing."""
     log = log_of(telling(60), tmp_path / "one.jsonl")
@@ -308,6 +309,7 @@ def test_readers_of_every_kind(tmp_path: Path) -> None:
     assert (knew.right.percent, knew.by_luck, knew.net.percent) == (100, 100, 0), "a full score that isn't the view's"
 
 
+@pytest.mark.nightly
 def test_the_logs_own_summary_beside_ours(tmp_path: Path) -> None:
     """QLT-5: the same questions of all strategies at a boundary; differences from the ledger are of pairs."""
     log = log_of(with_summary(120), tmp_path / "one.jsonl")
@@ -380,6 +382,7 @@ def test_calls_that_fail_are_no_answers(tmp_path: Path) -> None:
     assert (found.failed, found.answers, found.right, found.false_positive) == (6, 0, None, None)
 
 
+@pytest.mark.nightly
 def test_an_estimate_that_is_kept(tmp_path: Path) -> None:
     """QLT-5, OBS-2: calls and tokens are known before, dollars from the list."""
     plan = planned(log_of(telling(60), tmp_path / "one.jsonl"), strategies=("ledger", "full"), budget="5k")
@@ -392,6 +395,7 @@ def test_an_estimate_that_is_kept(tmp_path: Path) -> None:
     assert told.most_usd > told.likely_usd > 0 and plan.estimate(model_spec("unheard-of")).most_usd is None
 
 
+@pytest.mark.nightly
 def test_stopped_and_gone_on_with(tmp_path: Path) -> None:
     """QLT-5, OBS-2: what was answered before Ctrl-C isn't paid for again; the cost of both halves is written down."""
     log, home = log_of(telling(60), tmp_path / "one.jsonl"), tmp_path / "home"
@@ -434,6 +438,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     yield lambda *words: (main(["bench", *words]), *capsys.readouterr())
 
 
+@pytest.mark.nightly
 @pytest.mark.e2e
 def test_the_command(tmp_path: Path, cli: Any) -> None:
     """QLT-5: `bench live --model MODEL`, by the names of docs/use/models.md; the cost is said before, and asked for."""

@@ -160,6 +160,7 @@ def test_a_command_line_that_cannot_be_followed_is_one_line(
 GIVEN = argparse.Namespace(window=100_000, price_of="claude-sonnet-5-5", seconds=30.0)
 
 
+@pytest.mark.nightly
 def test_a_peer_is_measured_from_its_process_to_the_tables(peers: Any, tmp_path: Path) -> None:
     """SPD-6: what a process prints becomes a row: counts, price, and the facts in view beside a record of ours."""
     said = [
@@ -181,6 +182,7 @@ def test_a_peer_is_measured_from_its_process_to_the_tables(peers: Any, tmp_path:
     assert "| 100 |" in peers.table([peers.VIEWS, peers.view_cells(row)], is_markdown=True)
 
 
+@pytest.mark.nightly
 def test_a_peer_that_fails_says_why_once(peers: Any, tmp_path: Path) -> None:
     """SPD-6: what couldn't be measured is a row of dashes with its reason, and the others go on."""
     calls = [{"said": [], "answer": {"role": "nobody"}, "at": None, "measured": False, "watched": False}]

@@ -60,6 +60,7 @@ def test_a_memory_that_was_weighed_as_usual_gives_the_usual_record() -> None:
     assert compact_memory(memory, said, (1_000, 200)).text == compact_messages(said, 1_000, 200).text
 
 
+@pytest.mark.nightly
 def test_the_command_prints_all_three_and_what_was_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for log in range(2):
         lines = [("user", "please go on")]

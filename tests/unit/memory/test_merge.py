@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from perdure.memory.changes import SaveMemory, conflict_name, decoded, encoded, is_conflict, resolve
 from perdure.text.merging import merge
@@ -38,7 +39,7 @@ def test_merges(base: str, mine: str, theirs: str, expected: str | None) -> None
 LINES = st.lists(st.sampled_from("abcd"), max_size=6)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(LINES, LINES, LINES)
 def test_a_merge_holds_what_either_added(base: list[str], mine: list[str], theirs: list[str]) -> None:
     """MEM-9: whatever was merged, the new lines of both are in it; who goes first changes only the order."""
