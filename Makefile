@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
-TIMES  ?= 40
+TIMES  ?= 1
 
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/pictures.py bench/scale.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough clients adapters peers pictures live million scale crossing attack chaos scenes lint format types imports golden golden-all dist release-check clean
+.PHONY: help demo test nightly check bench house clients peers pictures million scale scenes lint format types imports golden dist release-check clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,25 +22,17 @@ help: ## list these commands
 demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, offline
 	$(BIN)/python -m perdure.lab.demo $(ARGS)
 
-test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
+test: $(STAMP) ## run the quick tests, which find nearly everything (ARGS='-k name' narrows)
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
-browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reason where there is none
-	$(BIN)/python -m pytest -rs tests/browser $(ARGS)
+nightly: $(STAMP) ## run everything: both stores, kills, storms, real clients, all recordings (TIMES=20: laws and kills at length)
+	$(BIN)/python -m tools.nightly --times $(TIMES) $(ARGS)
 
 .PHONY: docs
 docs: $(VENV)/.docs ## the documentation as a site with search and a reference, in build/site (ARGS=--release for a release's)
 	$(BIN)/python docs/site/build.py $(ARGS)
 
-check: lint types imports test ## everything CI runs: style, types, import contracts, tests
-
-fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
-	$(BIN)/python -m bench.fuzz --mutants 20000 $(ARGS)
-
-thorough: $(STAMP) ## laws on 80 times as many sessions as in a test run, recordings to their end, long loops in every combination
-	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines tests/recordings \
-		tests/e2e/test_long_loop.py tests/e2e/test_gateway_loops.py tests/e2e/test_full_compact.py \
-		tests/e2e/test_planted.py tests/e2e/test_purge.py tests/unit/test_extraction.py $(ARGS)
+check: lint types imports test ## everything CI runs: style, types, import contracts, quick tests
 
 bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \
@@ -53,36 +45,17 @@ house: $(STAMP) ## the package in figures (ARGS=--names), or its pages written a
 clients: $(STAMP) ## real coding agents and frameworks through the gateway, installed from npm and PyPI (ARGS='codex --calls 20')
 	$(BIN)/python bench/clients.py $(ARGS)
 
-adapters: $(STAMP) ## the adapters of frameworks in environments of their own, installed from PyPI (800 MB at first)
-	$(BIN)/python bench/clients.py --frameworks
-	$(BIN)/python -m pytest -rs tests/e2e/test_real_claude_agent_sdk.py tests/e2e/test_real_hermes.py \
-		tests/e2e/test_real_litellm.py tests/e2e/test_real_litellm_hook.py $(ARGS)
-
 peers: $(STAMP) ## against LangChain, OpenAI Agents, pydantic-ai-harness, LiteLLM, OpenHands (from PyPI, 1.3 GB at first)
 	$(BIN)/python bench/peers.py $(ARGS)
 
 pictures: $(STAMP) ## make the front page's pictures anew: context, terminal, report (ARGS=context makes one)
 	$(BIN)/python -m bench.pictures $(ARGS)
 
-live: $(STAMP) ## a real inference server with a tiny real model behind the gateway, both from PyPI (about five minutes)
-	$(BIN)/python -m bench.live $(ARGS)
-
 million: $(STAMP) ## what a million sessions take in PostgreSQL, from 100,000 that are loaded (five minutes, 10 GB of disk)
 	$(BIN)/python -m bench.million $(ARGS)
 
 scale: $(STAMP) ## three gateways and two workers over PostgreSQL and an object store, in a storm of kills, pauses and cuts (8 minutes)
 	$(BIN)/python -m bench.scale $(ARGS)
-
-crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses
-	PERDURE_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)
-
-attack: $(STAMP) ## a hostile folder is opened, observed by strace; skipped with a reason where that can't be done
-	$(BIN)/python -m pytest -rs tests/e2e/test_hostile_folder.py $(ARGS)
-
-chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (40); the cuts need root
-	PERDURE_CHAOS=$(TIMES) PERDURE_KILLS=$$((20 * $(TIMES))) PERDURE_FLIPS=$$((500 * $(TIMES))) \
-		$(BIN)/python -m pytest -rs \
-		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 
 scenes: $(STAMP) ## a chat in a terminal that draws: 25 scenes, at 60 and 140 columns, with and without colours; read build/scenes
 	$(BIN)/python -m tests.scenes $(ARGS)
@@ -112,9 +85,6 @@ golden: $(STAMP) ## rewrite the golden files and show what changed
 	git --no-pager diff --stat -p -- tests/golden; \
 	git ls-files --others --exclude-standard -- tests/golden | sed 's/^/new: /'; \
 	exit $$status
-
-golden-all: $(STAMP) ## the golden files against all recordings, driven in every way (about two minutes on one core)
-	PERDURE_GOLDEN_ALL=1 $(BIN)/python -m pytest tests/golden $(ARGS)
 
 dist: $(STAMP) ## the wheel and the sdist of the last commit into dist/, the same bytes whenever they are built
 	$(BIN)/python -m tools.release_check --build-only

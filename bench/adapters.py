@@ -2,10 +2,10 @@
 
 Usage: python -m bench.adapters [--turns 200] [--tokens 1500] [--window 60000] [--price-of claude-sonnet-5-5] [NAME …]
 
-LiteLLM, hermes-agent and the Claude Agent SDK run in environments of their own (`make adapters` installs them), and
-read such files with a command. hermes-agent takes no window below 65,536, and gets that one; without Perdure it
-compacts with a model. The Claude Agent SDK's program does so in any case: with Perdure the model gets a record beside
-each of its summaries, and two more tools, which is what the difference in price is for.
+LiteLLM, hermes-agent and the Claude Agent SDK run in environments of their own (`make clients ARGS=--frameworks`
+installs them), and read such files with a command. hermes-agent takes no window below 65,536, and gets that one;
+without Perdure it compacts with a model. The Claude Agent SDK's program does so in any case: with Perdure the model
+gets a record beside each of its summaries, and two more tools, which is what the difference in price is for.
 
 The script of the model is the same for all; its server is the fake one with every rule on, and has that window.
 `turns` is how many answers came, `invalid` how many requests broke a rule other than the window's, and `largest` the
@@ -275,7 +275,7 @@ def main() -> None:
     print(f"{'':34} {'turns':>6} {'requests':>9} {'invalid':>8} {'largest':>8} {'USD':>8} {'seconds':>8}  ended")
     for name in AGENTS:
         if name.startswith(APART) and not is_installed(framework(name.partition(",")[0].lower().replace(" ", "-"))):
-            print(f"{name:34} skipped: not installed (make adapters)")
+            print(f"{name:34} skipped: not installed (make clients ARGS=--frameworks)")
         elif not told.names or any(name.startswith(one) for one in told.names):
             print(run(name, told.turns, told.tokens, told.window, told.price_of).row(), flush=True)
 

@@ -2,7 +2,7 @@
 
 `session_helped_by` holds a short session of work with the model that a name stands for, has it write everything that a
 model may write, compacts it, opens it again, and looks for what must never be, whatever the model answers. With the
-tiny model of `make live` that proves the path; what its answers are worth says nothing of any other model.
+tiny model of `bench.live` that proves the path; what its answers are worth says nothing of any other model.
 """
 
 from __future__ import annotations
