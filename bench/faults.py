@@ -5,8 +5,8 @@
 Works on a clone of the last commit with an environment of its own, in `build/faults`. Faults are drawn by chance, each
 in another room and file: a comparison that is turned or moved by one, a condition that is negated, `and` for `or`, a
 number that is one too large. One run with a probe in each of their functions says which tests enter them; then each
-fault is planted alone and those tests are run until one fails. `--nightly` does the same with the tests of the night
-for the faults that the quick tier missed. Some faults change nothing that anyone could see: they survive both.
+fault is planted alone and those tests are run until one fails. `--nightly` tries the tests of the night, at their full
+number, on what the quick tier missed. Some faults change nothing that anyone could see: they survive both.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def is_found(fault: Fault, tests: set[str], *, is_night: bool) -> bool:
     chosen.write_text("\n".join(sorted(tests)), encoding="utf-8")
     path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
     try:
-        return _pytest("-x", f"@{chosen}", is_night=is_night) != 0
+        return _pytest("-x", f"@{chosen}", is_night=is_night) == 1
     finally:
         subprocess.run(["git", "checkout", "-q", "-f", "--", "src"], cwd=TREE, check=True)
 
@@ -201,9 +201,9 @@ def main() -> int:
     faults = draw(asked.count, asked.seed)
     chosen = [number for number in range(len(faults)) if not asked.only or number in asked.only]
     missed, came = chosen, dict[str, int]()
+    tests = find_tests(faults, is_night=asked.nightly)
+    (FOLDER / "tests.json").write_text(json.dumps({n: sorted(found) for n, found in tests.items()}), encoding="utf-8")
     for name, is_night in (("quick", False), ("nightly", True))[: 1 + asked.nightly]:
-        tests = find_tests(faults, is_night=is_night)
-        (FOLDER / f"tests-{name}.json").write_text(json.dumps({n: sorted(found) for n, found in tests.items()}))
         left = []
         for number in missed:
             fault, since = faults[number], time.monotonic()
