@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 STATUS = SPEC / "STATUS.md"
 
-FAMILIES = "ENG TOK PRS TURN CMP RST RCL SM INS MEM SES CKP LIB CLI GW MCP OBS REL SEC QLT SPD SCL PLG ACP OPS".split()
+FAMILIES = """
+ENG TOK PRS TURN CMP RST RCL SM INS MEM SES CKP LIB CLI GW MCP OBS REL SEC QLT SPD SCL PLG ACP OPS HSE DOC
+""".split()
 CITATION = re.compile(rf"\b(?:{'|'.join(FAMILIES)})-\d+b?\b")
 DEFINITION = re.compile(rf"\*\*((?:{'|'.join(FAMILIES)})-\d+b?)\*\*")
 STATUS_ROW = re.compile(r"^\| ([A-Z]+-\d+b?) \| [^|]+ \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
