@@ -11,7 +11,7 @@ from tests.gateways import Running, fake, in_loop, serving
 
 from perdure.testing import FakeUpstream, ModelRules, say, tool_use
 
-pytestmark = [pytest.mark.browser, needs_chromium]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, needs_chromium]
 HOSTILE = 'claude-"><img src=x onerror=document.title="owned">'
 SEEN = """({
   width: innerWidth, title: document.title, images: document.images.length,

@@ -16,7 +16,7 @@ from tests.unit.report.test_timeline import about, busy, compacted, told
 
 from perdure.lab.report.page import Price, page
 
-pytestmark = [pytest.mark.browser, needs_chromium]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, needs_chromium]
 
 # Runs in the page once it stands: what a person would see, written where the dump shows it.
 PROBE = """<script>

@@ -18,6 +18,7 @@ SITE = ROOT / "build" / "site"
 BUILT = sorted(path.parent.name for path in SITE.glob("*/searchindex.js")) if SITE.is_dir() else []
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.nightly,
     needs_chromium,
     pytest.mark.skipif(not BUILT, reason="needs the built site: make docs"),
     pytest.mark.timeout(900),
