@@ -94,11 +94,11 @@ def count_tests() -> tuple[Counter[str], Counter[str]]:
     return counts, reasons
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run everything, at its full number.")
     parser.add_argument("--times", type=int, default=1, help="how many times over laws, kills and mutants are tried")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="only these parts")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     known = parts(asked.times)
     if unknown := set(asked.only) - {part.name for part in known}:
         parser.error(
