@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import anyio
 import pytest
 from tests.gateways import Running, config_of, fake, in_loop, kept_by, serving, store_of, upstream
 
@@ -122,6 +122,15 @@ def upkeep_of(tmp_path: Path, server: FakeServer, store: Any, **table: Any) -> S
     return SessionUpkeep(Gateway(config_of(tmp_path / "worker", server.url, **(table or ROUTES)), {}, store=store))
 
 
+async def wanted(home: Path, count: int) -> None:
+    """Wait until so much work is due, which a gateway says behind its answers."""
+    store = store_of(home)
+    with anyio.fail_after(60):
+        while (await store.work.backlog()).waiting < count:  # noqa: ASYNC110 - a table announces nothing
+            await anyio.sleep(0.01)
+    await store.close()
+
+
 async def cursors(home: Home) -> int:
     """How often a journal says how far it was read for memories."""
     count = 0
@@ -141,7 +150,7 @@ async def test_a_worker_saves_what_a_turn_left_to_remember(tmp_path: Path) -> No
     ):
         messages: list[Any] = [{"role": "user", "content": RULE}]
         await ask(at, messages)
-        await asyncio.sleep(0.2)
+        await wanted(tmp_path, 2)
         async with kept_by(tmp_path) as home:
             assert await texts(home) == {}
         for _ in range(2):
@@ -155,7 +164,6 @@ async def test_a_worker_saves_what_a_turn_left_to_remember(tmp_path: Path) -> No
                 assert len(kept) == 2 and any("linter" in text for text in kept.values()) and await cursors(home) >= 1
             messages.append({"role": "user", "content": "Go on."})
             await ask(at, messages)
-            await asyncio.sleep(0.2)
         async with kept_by(tmp_path) as home:
             assert len(await home.sessions()) == 1
         assert not server.upstream.statistics.violations
@@ -171,7 +179,7 @@ async def test_a_worker_that_lost_its_claim_leaves_no_memory(tmp_path: Path) -> 
         serving(tmp_path, server, background="workers", **ROUTES) as at,
     ):
         await said(at, RULE)
-        await asyncio.sleep(0.2)
+        await wanted(tmp_path, 2)
         store = store_of(tmp_path)
         claims = await store.work.claim("late", limit=9, seconds=0.0)
         late = next(one for one in claims if one.kind == "memory:desk")
@@ -216,7 +224,7 @@ async def test_a_worker_puts_a_directory_in_order(tmp_path: Path) -> None:
                 stamp = Stamp(origin="user", at=1.0, by="user")
                 await memories.store.write(SaveMemory(name=name, text=text), stamp, mode="auto")
         await said(at, "Is that all?")
-        await asyncio.sleep(0.2)
+        await wanted(tmp_path, 3)
         store = store_of(tmp_path)
         # One after the other: a save beside it makes the consolidation begin again later, which counts as a failure.
         worker = Worker(store.work, "w", upkeep_of(tmp_path, server, store, **table).work_of, places=1)
