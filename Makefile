@@ -11,7 +11,7 @@ TIMES  ?= 1
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/pictures.py bench/scale.py,$(wildcard bench/*.py)))
+BENCHES := $(sort $(filter-out bench/_% bench/clients.py bench/live.py bench/million.py bench/peers.py bench/pictures.py bench/scale.py bench/suite.py bench/faults.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test nightly check bench house clients peers pictures million scale scenes lint format types imports golden dist release-check clean

@@ -1,4 +1,4 @@
-"""Where the suite's processor time goes: by folder, by file, by test, collection apart (HSE-5).
+"""The suite's processor time by folder, file and test, collection apart (HSE-5).
 
     python -m bench.suite [--top 30] [--json FILE] [-- PYTEST ARGUMENTS]
     python -m bench.suite --clauses
@@ -6,7 +6,8 @@
 Runs the quick tier, or what the arguments behind `--` select, with one line a test written by each worker: processor
 time of setup, call and teardown, that of children which have ended included. The rest of the total is what collecting,
 imports, and servers that outlive a test take. `--clauses` runs nothing: it counts the tests of each tier by folder and
-by the clauses that they name, and lists the clauses that only the night proves.
+by the clauses that they name (those of its module for a test that names none), and lists the clauses that only the
+night proves.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CLAUSE = re.compile(
 )
 
 
-def _spent() -> float:
+def _processor_seconds() -> float:
     """Return the processor seconds of this process and of its children that have ended."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
@@ -55,15 +56,15 @@ class _Recorder:
         try:
             return (yield)
         finally:
-            self._write("collection", _spent())
+            self._write("collection", _processor_seconds())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        begun = _spent()
+        begun = _processor_seconds()
         try:
             return (yield)
         finally:
-            self._write(item.nodeid.split("@")[0], _spent() - begun)
+            self._write(item.nodeid.split("@")[0], _processor_seconds() - begun)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""What every test shares: the golden option, hypothesis profiles, and a guard against the network."""
+"""The fixtures of every test, the tiers, the golden option, and a guard against the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.tiers import NIGHTLY, TIMES, left_for_the_night
+from tests.tiers import NIGHTLY, examples, select_nightly
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
-# Deadlines and slow draws are timed tests in disguise; speed is measured under bench/. In CI the examples are the same
-# in every run, so that what is judged is the change.
+# Deadlines and slow draws are timed tests in disguise; speed is measured under bench/. CI takes the same examples in
+# every run, so that what is judged is the change; `make test` and `make nightly` draw new ones.
 settings.register_profile(
     "perdure",
     deadline=None,
     derandomize="CI" in os.environ,
-    max_examples=100 * TIMES if NIGHTLY else 15,
+    max_examples=examples(100).max_examples,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -42,9 +42,9 @@ ROOM_BYTES = 1 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Folders of tests stand in memory where there is room: a sync costs nothing there, and nobody waits for a disk.
+    """Keep folders of tests in memory where there is room, so that a sync costs nothing.
 
-    What tests start hears Ctrl-C, also where a shell that put us into the background has us ignore it.
+    Let what tests start receive Ctrl-C, also behind a shell that has background jobs ignore it.
     """
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
@@ -56,15 +56,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to `make nightly` what is marked so, and of tests marked `quick(n)` all but n cases."""
-    if NIGHTLY:
+    if NIGHTLY or config.getoption("--rewrite-golden"):
         return
-    left = left_for_the_night(items)
+    left = select_nightly(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]
 
 
 def pytest_collection_finish() -> None:
-    """What stays for the whole run is not searched for garbage again and again."""
+    """Exclude what stays for the whole run from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

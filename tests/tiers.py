@@ -13,7 +13,10 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import settings
 
-TIMES = int(os.environ.get("PERDURE_NIGHTLY", "0"))
+_ASKED = os.environ.get("PERDURE_NIGHTLY", "0")
+if not _ASKED.isdecimal():
+    raise pytest.UsageError(f"PERDURE_NIGHTLY must be a whole number, got {_ASKED!r}: 1 runs the tests of the night")
+TIMES = int(_ASKED)
 """0 in the quick tier, 1 at night; laws, kills and damage are tried that many times over (`make nightly TIMES=20`)."""
 
 NIGHTLY = TIMES > 0
@@ -23,14 +26,11 @@ DATABASES = ("postgres", "pooled", "bucket")
 
 
 def examples(count: int) -> settings:
-    """Return how often a law is tried: `count` times at night, an eighth of that in the quick tier.
-
-    Each run draws other sessions, so that many short runs see what one long run does.
-    """
+    """Return the settings of a law: `count` examples at night, an eighth of them in the quick tier."""
     return settings(max_examples=count * TIMES if NIGHTLY else max(5, count // 8))
 
 
-def left_for_the_night(items: Iterable[pytest.Item]) -> set[str]:
+def select_nightly(items: Iterable[pytest.Item]) -> set[str]:
     """Return the ids of the tests that the quick tier leaves out.
 
     Those marked `nightly`; of a parametrized test marked `quick(n)` all but n cases, spread evenly over its table; and

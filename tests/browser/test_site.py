@@ -1,4 +1,4 @@
-"""OPS-1: the built documentation in a real browser, on a desk and on a phone. `make docs browser` runs these."""
+"""OPS-1: the built documentation in a real browser, on a desk and on a phone. `make docs` runs these."""
 
 from __future__ import annotations
 

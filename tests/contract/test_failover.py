@@ -71,7 +71,6 @@ def test_a_session_goes_on_at_the_standby_that_takes_over(pair: Pair) -> None:
     run(pair.url, body)
 
 
-@pytest.mark.nightly
 def test_a_primary_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
     """SCL-3: its connections stay open, and the one that takes them is found all the same."""
 

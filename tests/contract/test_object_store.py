@@ -226,7 +226,6 @@ def test_cancelled_gets_never_cross(s3: FakeS3) -> None:
     assert cancelled > 300, "hardly any get was still under way when it was cancelled"
 
 
-@pytest.mark.nightly
 def test_a_cancelled_put_leaves_nothing_half(s3: FakeS3) -> None:
     """SCL-1: whatever of it is there is whole."""
     blobs, chance = bucket_of(s3).blobs("alice", "s-1"), random.Random(4)

@@ -293,7 +293,6 @@ def test_a_session_is_listed_loaded_and_resumed_by_another_process(folder: Path,
     assert [json.loads(line)["session"] for line in done.stdout.splitlines()] == [name]
 
 
-@pytest.mark.nightly
 def test_what_a_prompt_brings_along_is_quoted(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: a file that the editor embeds may say anything; a link is a name; a picture is one."""
     script = ["Seen.", "Seen again."]
@@ -394,7 +393,6 @@ def test_two_sessions_at_once_and_what_cannot_be(folder: Path, env: dict[str, st
         assert not server.violations()
 
 
-@pytest.mark.nightly
 def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-8: an untrusted folder's settings and the editor's MCP servers aren't used, and that is said."""
     (folder / ".perdure").mkdir()
@@ -413,7 +411,7 @@ def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path,
         anyio.run(body, server.chat_name)
 
 
-@pytest.mark.nightly
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", ["hung up", "told to end"])
 def test_an_editor_that_goes_away_leaves_a_whole_session(folder: Path, env: dict[str, str], how: str) -> None:
     """ACP-1, REL-3: the work is interrupted and the session closed; chat and run go on with it."""
@@ -514,7 +512,6 @@ def test_an_editor_that_reads_nothing_holds_no_process(folder: Path, env: dict[s
         assert one.stderr.read() == b""
 
 
-@pytest.mark.nightly
 def test_answers_that_are_none_end_nothing(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: only an answer with the very id of a question is one; an error of any kind is a no."""
     odd = [b"{}", b"[0]", b'"0"', b"false", b"0.0", b"null"]

@@ -117,7 +117,6 @@ async def test_a_compaction_alone_is_what_goes_upstream(tmp_path: Path) -> None:
         assert not upstream.statistics.refused
 
 
-@pytest.mark.nightly
 @in_loop
 async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> None:
     """GW-1, GW-2: the same over Chat Completions, streamed and not, with ids that a server counts anew each time."""

@@ -372,7 +372,6 @@ def as_reference(item: Any) -> dict[str, Any]:
     return {"type": "item_reference", "id": item.id}
 
 
-@pytest.mark.nightly
 @in_loop
 async def test_items_that_a_client_only_names_are_known(tmp_path: Path) -> None:
     """GW-6: references to items of earlier answers are read as those, also after a restart without the index."""

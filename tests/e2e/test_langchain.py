@@ -16,7 +16,7 @@ from perdure.testing import FakeUpstream, ModelRules, UpstreamError, say, tool_u
 pytest.importorskip("langchain")
 from bench.frameworks.langchain_server import ServerModel
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -194,34 +194,6 @@ def test_nothing_that_is_said_ends_a_run(tmp_path: Path) -> None:
     run = create_agent(said, middleware=[PerdureMiddleware(tmp_path, home=tmp_path / "home", recall=False)])
     messages = run.invoke({"messages": history})["messages"]
     assert messages[-1].content == "Done." and messages[-3].content == "caf\udce9.txt"
-
-
-def test_runs_of_one_thread_at_once_dont_mix(tmp_path: Path) -> None:
-    """LIB-4: a web server may begin a second run of a conversation while the first is at work; each asks its own."""
-    middleware = PerdureMiddleware(tmp_path, home=tmp_path / "home")
-    state: Any = {"perdure_session": "shared"}
-    asked: list[tuple[int, list[Any]]] = []
-
-    def run(number: int) -> None:
-        history: list[BaseMessage] = []
-        for turn in range(8):
-            history.append(HumanMessage(f"run {number}, turn {turn}"))
-            request: Any = ModelRequest(model=FakeMessagesListChatModel(responses=[]), messages=[*history], state=state)
-            history += middleware.wrap_model_call(request, lambda sent: answered(number, sent)).result  # type: ignore[union-attr]
-            middleware.after_agent({**state, "messages": history}, None)
-
-    def answered(number: int, sent: Any) -> ModelResponse[Any]:
-        asked.append((number, [message.content for message in sent.messages]))
-        return ModelResponse([AIMessage(f"answer to run {number}")])
-
-    with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(run, number) for number in range(4)]:
-            done.result()
-    assert len(asked) == 32
-    for number, said in asked:
-        assert said[-1].startswith(f"run {number}, turn ") and all(f"run {number}" in one for one in said)
-    with Session.open("shared", home=tmp_path / "home"):
-        pass  # the last run let go of it
 
 
 def test_a_run_that_was_interrupted_is_resumed(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from perdure.errors import BadSetting
 from perdure.testing import FakeServer, FakeUpstream, ModelRules, Statistics, UpstreamError, say, tool_use
 
 pytest.importorskip("agents")
@@ -198,19 +197,3 @@ async def test_an_item_that_is_taken_back_can_be_said_again(tmp_path: Path) -> N
         assert "f0.py" not in str(memory.session.messages("responses"))
         await memory.add_items([item for item in reversed(back) if item is not None])
         assert str(memory.session.messages("responses")) == said
-
-
-async def test_the_name_of_a_conversation_is_no_path(tmp_path: Path) -> None:
-    """LIB-4, SEC-7: names may come from a request: none leads to what somebody else said."""
-    async with memory_of(tmp_path) as memory:
-        await memory.add_items([{"role": "user", "content": "secret"}])
-    (journal,) = (tmp_path / "home").rglob("journal.jsonl")
-    for name in (str(journal.parent), str(journal), "../conversation-1", "conversation", "Conversation-1", "ann@x.org"):
-        for times in (0, 1):
-            async with PerdureSession(name, tmp_path, home=tmp_path / "home") as memory:
-                said = await memory.get_items()
-                assert len(said) == times and "secret" not in str(said) and str(said).count(f"'{name}'") == times
-                await memory.add_items([] if said else [{"role": "user", "content": name}])
-    with pytest.raises(BadSetting, match="is empty"):
-        await PerdureSession("", tmp_path, home=tmp_path / "home").__aenter__()
-    assert len([*(tmp_path / "home").rglob("journal.jsonl")]) == 7 == len([*journal.parents[1].glob("*/journal.jsonl")])

@@ -90,7 +90,6 @@ def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
             assert ask(gate, [{"role": "user", "content": "c"}]) == "two"
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 def test_where_it_listens_stays_until_the_next_start(tmp_path: Path) -> None:
     """GW-4, SEC-7: all interfaces at the start; a configuration that says less doesn't make it private."""

@@ -14,7 +14,6 @@ import pytest
 from tests.golden.hashes import VARIANTS, differing, hashed, opaque, rows_in, written
 from tests.golden.made import LOGS
 from tests.recordings.conftest import ABSENT, DATA, session_files
-from tests.tiers import NIGHTLY
 
 from perdure.errors import PerdureError
 from perdure.logs.detect import read_recordings
@@ -30,10 +29,7 @@ HEADING = (
 # So small that most are compacted, and large enough for what can't be: a log's own prompt and tools.
 SMALL_WINDOWS = {"claude-code": 100_000, "codex": 60_000}
 SMALLEST_WINDOW = MADE_WINDOW = 24_000
-LARGE_BYTES = 1_300_000
 FILES = session_files()
-LEDGER = "ledger"  # each recording is driven in this way, and small ones in one of the others
-OTHER_WAYS = tuple(way for way in VARIANTS if way != LEDGER)
 
 
 def rows_of(name: str, data: bytes, variant: str, keep: Path | None) -> dict[str, str]:
@@ -78,17 +74,13 @@ def test_made_sessions(name: str, variant: str, rewrite_golden: bool, keep: Path
     compared(MADE, name, variant, rows_of(name, LOGS[name](), variant, keep), rewrite_golden)
 
 
-@pytest.mark.quick(24)
+@pytest.mark.quick(12)
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: opaque(path.relative_to(DATA).as_posix()))
 def test_recorded_sessions(path: Path, variant: str, rewrite_golden: bool, keep: Path | None) -> None:
     """TURN-9, ENG-3: every recording."""
-    is_all = rewrite_golden or NIGHTLY
     name = path.relative_to(DATA).as_posix()
-    is_sampled = path.stat().st_size <= LARGE_BYTES and variant == OTHER_WAYS[int(opaque(name), 16) % len(OTHER_WAYS)]
-    if not is_all and variant != LEDGER and not is_sampled:
-        pytest.skip("make nightly drives it in this way, too")
     now = rows_of(name, path.read_bytes(), variant, keep)
     compared(RECORDED, opaque(name), variant, now, rewrite_golden)
 

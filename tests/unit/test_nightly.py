@@ -64,5 +64,5 @@ class _Item:
 def test_the_quick_tier_takes_cases_from_all_over_a_table() -> None:
     """HSE-5: what is marked for the night is left to it, and of a table n cases stay, the first among them."""
     items = [_Item("a::late", nightly=()), _Item("a::plain"), *(_Item(f"a::t[{n}]", quick=(3,)) for n in range(9))]
-    left = tiers.left_for_the_night(items)  # type: ignore[arg-type]
+    left = tiers.select_nightly(items)  # type: ignore[arg-type]
     assert {item.nodeid for item in items} - left == {"a::plain", "a::t[0]", "a::t[3]", "a::t[6]"}
