@@ -232,12 +232,16 @@ def test_a_long_session_is_listed_by_its_ends(tmp_path: Path, between_bytes: int
     assert info.messages == len(filler) + 2
 
 
-def test_what_the_ends_do_not_show_is_unknown(tmp_path: Path) -> None:
-    """ENG-5: without metadata in the tail the count is unknown, not wrong; the head still gives what it has."""
-    filler = tuple((said(f"f{n}", "x" * 900),) for n in range(300))
-    made(tmp_path, "s1", (said("m1", "first"), Titled(title="T", messages=1)), *filler)
+@pytest.mark.parametrize("first_bytes", [100, 200_000], ids=["small", "large"])
+@pytest.mark.parametrize("more", [0, 300, 2_000])
+def test_what_the_ends_do_not_show_is_looked_for_in_between(tmp_path: Path, first_bytes: int, more: int) -> None:
+    """ENG-5, finding A7: a session that was never closed is listed with its title, client, folder and count."""
+    filler = tuple((said(f"f{n}", "x" * 900),) for n in range(more))
+    about = Titled(title="T", client="Codex 1", folder="/work/app")
+    made(tmp_path, "s1", (said("m1", "first " * (first_bytes // 6)),), (said("m2", "so"), about), *filler)
     info = listed(tmp_path)
-    assert info.messages is None and info.title == "T"
+    assert (info.messages, info.title, info.client, info.folder) == (2 + more, "T", "Codex 1", "/work/app")
+    assert info.last_prompt and info.problem is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"garbage", b"\0" * 200_000, b"\n" * 200_000, b'{"format":"x"}\n' * 9])

@@ -77,7 +77,6 @@ class ListingFacts:
     folder: str | None = None
     counted: int = 0
     is_counted: bool = False
-    has_gap: bool = False  # lines between the edges would have to be counted too
     damaged: int = 0
 
     @property
@@ -134,7 +133,7 @@ def _text(message: Message) -> str | None:
 
 
 def describe(journal: Path) -> ListedSession:
-    """What the edges of a journal say; its problem when they say nothing."""
+    """What a journal says of itself for a listing; its problem when it says nothing."""
     directory = journal.parent
     modified, size, header = 0.0, 0, None
     found, problem = ListingFacts(), None
@@ -144,7 +143,7 @@ def describe(journal: Path) -> ListedSession:
             about = os.fstat(fd)
             modified, size = about.st_mtime, about.st_size
             header = header_at(fd)
-            _search_both_ends(fd, size, header.version, found)
+            _search_lines(fd, size, header.version, found)
         finally:
             os.close(fd)
     except OSError as e:
@@ -163,7 +162,7 @@ def describe(journal: Path) -> ListedSession:
         created=header.created if header else None,
         title=found.title,
         last_prompt=found.last_prompt,
-        messages=found.counted if found.is_counted and not found.has_gap else None,
+        messages=found.counted if found.is_counted else None,
         tags=found.tags or (),
         branch=found.branch,
         client=found.client,
@@ -172,20 +171,23 @@ def describe(journal: Path) -> ListedSession:
     )
 
 
-def _search_both_ends(fd: int, size: int, version: int, found: ListingFacts) -> None:
-    """Go through the complete lines at both ends, newest first, until everything is known."""
-    tail_start = max(0, size - EDGE_BYTES)
-    cut, *tail = read_at(fd, EDGE_BYTES, tail_start).split(b"\n")
-    found.read_lines(tail, version)
-    if tail_start == 0:
-        found.is_counted = True
-    elif not found.is_complete:
-        first_seen = tail_start + len(cut) + 1
-        head_end = min(EDGE_BYTES, first_seen)
-        found.has_gap = not found.is_counted and head_end < first_seen
-        _, *head = read_at(fd, head_end, 0).split(b"\n")
+def _search_lines(fd: int, size: int, version: int, found: ListingFacts) -> None:
+    """Go through the complete lines, newest first, until one says how many messages there were and what they are about.
+
+    A session that was closed or compacted says so near its end; one that is being written, or whose writer was killed,
+    is read as far back as its last compaction. What is missing then may stand in its first lines.
+    """
+    end, width = size, EDGE_BYTES
+    while not found.is_counted:
+        start = max(0, end - width)
+        cut, *lines = read_at(fd, end - start, start).split(b"\n")
+        found.read_lines(lines, version)
+        end = start + len(cut) + 1 if lines else end
+        width *= 2
+        found.is_counted = found.is_counted or start == 0
+    if start > 0 and not found.is_complete:
+        _, *head = read_at(fd, min(EDGE_BYTES, end), 0).split(b"\n")
         found.read_lines(head, version)
-        found.is_counted = found.is_counted or head_end == first_seen
 
 
 BLOBS = "blobs"
