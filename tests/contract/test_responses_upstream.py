@@ -23,6 +23,7 @@ from perdure.testing import (
     thinking,
     tool_use,
 )
+from perdure.testing.server import HeldStream
 
 pytestmark = pytest.mark.contract
 
@@ -294,3 +295,46 @@ async def test_broken_rules_are_answered_as_the_real_server_does() -> None:
         error = await here.refused("a", tools=[nested])
         assert "function" in str(error) and error.param == "tools[0].function"
         assert (await here.refused("a", conversation="conv_1")).status_code == 404
+
+
+@in_loop
+async def test_a_response_is_stored_for_its_account_once_it_is_whole() -> None:
+    """GW-11: another key doesn't know its id; of a stream that broke, or wasn't to be kept, none does."""
+    async with place("one", "two " * 30, "three") as at:
+        kept = await at.create("the word is heron")
+        at.server.faults.append(CutStream(after_events=5))
+        with pytest.raises(openai.APIConnectionError):
+            await at.stream("and on")
+        broken = at.server.read[-1].response
+        unkept = await at.create("and on", store=False)
+        async with openai.AsyncOpenAI(api_key="other", base_url=f"{at.server.url}/v1", max_retries=0) as other:
+            for client, identity in ((other, kept.id), (at.client, broken), (at.client, unkept.id)):
+                with pytest.raises(openai.BadRequestError) as told:
+                    await client.responses.create(model="gpt-6-sol", input="go on", previous_response_id=identity)
+                assert told.value.code == "previous_response_not_found"
+                with pytest.raises(openai.NotFoundError):
+                    await client.responses.retrieve(identity)
+
+
+@in_loop
+async def test_the_server_says_what_its_model_read() -> None:
+    """GW-11: whoever said it: the request, or the response that it goes on from."""
+    async with place("one", "two") as at:
+        first = await at.create("the word is heron")
+        second = await at.create("go on", previous_response_id=first.id)
+        assert [one.response for one in at.server.read] == [first.id, second.id]
+        assert [item["role"] for item in at.server.read[-1].items] == ["user", "assistant", "user"]
+        assert "heron" in at.server.read[-1].said and "one" in at.server.read[-1].said
+
+
+@in_loop
+async def test_a_stream_that_is_held_goes_on_when_it_is_told_to() -> None:
+    """LIB-3: so that something can happen in the middle of an answer, without a clock."""
+    async with place("one") as at:
+        hold = HeldStream(after_events=2)
+        at.server.faults.append(hold)
+        stream = await at.client.responses.create(model="gpt-6-sol", input="hi", stream=True)
+        seen = [(await anext(stream)).type for _ in range(2)]
+        assert seen == ["response.created", "response.in_progress"]
+        hold.go_on.set()
+        assert [event.type async for event in stream][-1] == "response.completed"

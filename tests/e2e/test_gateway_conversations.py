@@ -12,7 +12,7 @@ import aiohttp
 import openai
 import pytest
 from tests.agents import until
-from tests.gateways import Running, fake, in_loop, kept_by, serving, upstream
+from tests.gateways import KEY, Running, fake, in_loop, kept_by, serving, upstream
 
 from perdure.events import CompactionDone
 from perdure.gateway.conversations import CONVERSATIONS
@@ -217,7 +217,7 @@ async def test_a_deleted_response_stays_in_its_conversation(tmp_path: Path) -> N
 async def test_nobody_elses(tmp_path: Path) -> None:
     """GW-6, GW-4: one that the upstream has is the upstream's; where tenants share its key, it isn't asked."""
     async with fake(upstream("one", "two")) as server:
-        async with openai.AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1") as direct:
+        async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{server.url}/v1") as direct:
             theirs = await direct.conversations.create(metadata={"at": "provider"})
         async with serving(tmp_path / "own", server) as at:
             assert (await at.gpt().conversations.retrieve(theirs.id)).metadata == {"at": "provider"}

@@ -398,13 +398,16 @@ async def test_items_that_a_client_only_names_are_known(tmp_path: Path) -> None:
 
 @in_loop
 async def test_items_that_nobody_here_gave_are_asked_of_the_upstream(tmp_path: Path) -> None:
-    """GW-6: a reference of another tenant, or to something unheard of, passes through as it came."""
+    """GW-6: a reference to what the account has from before passes through as it came; another tenant's is unknown."""
     async with fake(upstream("one", "two")) as server, serving(tmp_path, server) as at:
         first: list[Any] = [{"role": "user", "content": "hi"}]
-        begun = await at.gpt().responses.create(model="fake-gpt", input=first)
+        async with openai.AsyncOpenAI(api_key="another-key", base_url=f"{server.url}/v1") as direct:
+            begun = await direct.responses.create(model="fake-gpt", input=first)
         items = [*first, as_reference(begun.output[0]), {"role": "user", "content": "on"}]
         async with openai.AsyncOpenAI(api_key="another-key", base_url=f"{at.url}/v1", max_retries=0) as client:
             answer = await client.responses.with_raw_response.create(model="fake-gpt", input=items)
             assert answer.headers["x-perdure-mode"] == "passed" and answer.parse().output_text == "two"
             assert answer.headers["x-perdure-reason"] == "item_reference"
         assert at.bodies[-1]["input"] == items
+        with pytest.raises(openai.NotFoundError):
+            await at.gpt(max_retries=0).responses.create(model="fake-gpt", input=items)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from tests.gateways import Running, config_of, fake, in_loop, serving, upstream
+from tests.gateways import KEY, Running, config_of, fake, in_loop, serving, upstream
 
 from perdure.testing import FakeServer, say, thinking, tool_use
 
@@ -165,7 +165,7 @@ async def test_no_spelling_reaches_what_is_another_tenants(tmp_path: Path) -> No
 async def test_what_isnt_ours_is_the_upstreams(tmp_path: Path) -> None:
     """GW-7: a response from before, and a route that isn't managed."""
     async with FakeServer(upstream()) as server:
-        async with openai.AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1") as direct:
+        async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{server.url}/v1") as direct:
             made = await direct.responses.create(model="gpt-6-sol", input="hello")
         config = config_of(tmp_path, server.url)
         async with serving(tmp_path, server, config=config) as at:

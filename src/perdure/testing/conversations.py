@@ -29,6 +29,7 @@ class FakeConversations:
     """`/v1/conversations`. `refuse` raises for what breaks a rule, with a status."""
 
     refuse: Callable[[Sequence[Violation], int], NoReturn]
+    account: str = ""
     kept: dict[str, KeptConversation] = field(default_factory=dict)
 
     def respond(self, method: str, path: str, body: bytes, query: Mapping[str, str]) -> Json:
@@ -37,7 +38,8 @@ class FakeConversations:
         asked = msgspec.json.decode(body) if body else {}
         match method, identity, rest:
             case "POST", "", "":
-                identity = f"conv_{sha256(b'%d' % len(self.kept)).hexdigest()[:48]}"
+                of_account = sha256(f"{self.account} {len(self.kept)}".encode())
+                identity = f"conv_{of_account.hexdigest()[:48]}"
                 self.kept[identity] = KeptConversation(asked.get("metadata") or {}, self._new(asked))
                 return self._told(identity)
             case "GET", _, "":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NoReturn
@@ -43,11 +43,16 @@ _ECHOED: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ResponseAnswer:
-    """An answer, as it goes to the client."""
+    """An answer, as it goes to the client. `keep` stores it, if that was asked for: a stream that breaks isn't stored.
+
+    `contains` are all items that the model read, those of earlier responses included.
+    """
 
     response: Json
     streams: bool
     obfuscates: bool  # whether deltas are padded, so that their size tells nothing
+    keep: Callable[[], None]
+    contains: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +73,19 @@ class IssuedItem:
 
 
 class FakeResponses:
-    """`/v1/responses` of a `FakeUpstream`, whose script, window, cache and statistics are those of all protocols.
+    """`/v1/responses` of a `FakeUpstream` for one account: only its own responses and conversations are known to it.
 
-    Reasoning that is not where it was is removed and reported in `input_transformations`, as the real server does.
+    Script, window, cache and statistics are those of all protocols. Reasoning that is not where it was is removed and
+    reported in `input_transformations`, as the real server does.
     """
 
-    def __init__(self, upstream: FakeUpstream) -> None:
+    def __init__(self, upstream: FakeUpstream, account: str = "") -> None:
         self._upstream = upstream
         self._read: dict[tuple[ModelRules, bytes], tuple[Json, DecodedMessage]] = {}
         self._stored: dict[str, KeptResponse] = {}
         self._polled: dict[str, Json] = {}  # responses in the background that nobody asked for yet, as they begin
         self._issued: dict[str, IssuedItem] = {}  # by the id of an item and by that of a call
-        self.conversations = FakeConversations(upstream.refuse)
+        self.conversations = FakeConversations(upstream.refuse, account)
 
     def create(self, body: bytes) -> ResponseAnswer:
         """Answer `POST /v1/responses`. Raises `UpstreamError`."""
@@ -102,17 +108,24 @@ class FakeResponses:
         )
         response = self._response(asked, reply, items)
         output = tuple(msgspec.json.encode(item) for item in response["output"])
-        if (named := asked.get("conversation")) is not None:
+        named, whole, is_stream = asked.get("conversation"), response, bool(asked.get("stream"))
+        if named is not None:
             response["conversation"] = {"id": _conversation_id(named)}
-            self.conversations.of(_conversation_id(named)).items += [*raw[len(earlier) :], *output]
-        if asked.get("store") is not False:
-            self._stored[response["id"]] = KeptResponse(response, tuple(raw), output)
-        if asked.get("background") and not asked.get("stream"):
+
+        def keep() -> None:
+            if named is not None:
+                self.conversations.of(_conversation_id(named)).items += [*raw[len(earlier) :], *output]
+            if asked.get("store") is not False:
+                self._stored[whole["id"]] = KeptResponse(whole, tuple(raw), output)
+
+        if not is_stream:
+            keep()
+        if asked.get("background") and not is_stream:
             response = {**response, "status": "queued", "output": [], "usage": None}
             self._polled[response["id"]] = response
         streaming = asked.get("stream_options")
         obfuscates = not isinstance(streaming, dict) or streaming.get("include_obfuscation") is not False
-        return ResponseAnswer(response, bool(asked.get("stream")), obfuscates)
+        return ResponseAnswer(response, is_stream, obfuscates, keep, tuple(raw))
 
     def compact(self, body: bytes) -> Json:
         """Answer `POST /v1/responses/compact`: what the user said, and one item in place of all else."""

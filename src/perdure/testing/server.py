@@ -178,6 +178,14 @@ class CutStream:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldStream:
+    """Nothing more comes after so many events, until `go_on` is set."""
+
+    after_events: int = 3
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorInStream:
     """An error arrives after so many events, behind a status of 200."""
 
@@ -194,7 +202,7 @@ class RawAnswer:
     content_type: str = "application/json"
 
 
-StreamFault = CutStream | ErrorInStream | RawAnswer | None
+StreamFault = CutStream | HeldStream | ErrorInStream | RawAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +214,19 @@ class ReceivedRequest:
     headers: Mapping[str, str]
     body: bytes
     query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadByModel:
+    """The items that a model read for a response: those of the request, and of what it continues."""
+
+    response: str
+    items: list[dict[str, Any]]
+
+    @property
+    def said(self) -> str:
+        """The items as one text, to look for words in."""
+        return msgspec.json.encode(self.items).decode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -291,6 +312,7 @@ class FakeServer(LocalHttpServer):
         routes: further answers by (method, path): plain data, or a `RawAnswer`
         cuts_at: as Ollama does: a longer prompt is read from its end only, and nothing is said
         model: what /v1/models says of every model
+        read: Responses: what the model read for each answer, oldest first, whoever said it
     """
 
     upstream: FakeUpstream = field(default_factory=FakeUpstream)
@@ -301,10 +323,13 @@ class FakeServer(LocalHttpServer):
     delay_seconds: float = 0.0  # between two events
     keeps_requests: bool = True  # in `received`
     overflow_in_stream: bool = False  # Responses: an input that is too long fails behind a status of 200
-    _responses: FakeResponses = field(init=False)
+    read: list[ReadByModel] = field(default_factory=list)
+    _accounts: dict[str, FakeResponses] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._responses = FakeResponses(self.upstream)
+    def _responses(self, request: ReceivedRequest) -> FakeResponses:
+        """What the account that pays for a request has stored: another one doesn't know its ids."""
+        key = request.headers.get("authorization") or request.headers.get("api-key", "")
+        return self._accounts.setdefault(key, FakeResponses(self.upstream, key))
 
     async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         if self.keeps_requests:
@@ -328,6 +353,8 @@ class FakeServer(LocalHttpServer):
                 event = error_frame(fault.error) if in_frames else _error_event(request, fault.error, number, first)
             elif in_frames:
                 event = chunk_frame(event)
+            if isinstance(fault, HeldStream) and number == fault.after_events:
+                await fault.go_on.wait()
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
             await writer.drain()
             if isinstance(fault, ErrorInStream) and number == fault.after_events:
@@ -356,16 +383,16 @@ class FakeServer(LocalHttpServer):
                 case "POST", "/v1/chat/completions":
                     return self._chat(request.body)
                 case "POST", "/v1/responses":
-                    return self._response(request.body)
+                    return self._response(request)
                 case "POST", "/v1/responses/input_tokens":
-                    return _json(self._responses.count(request.body))
+                    return _json(self._responses(request).count(request.body))
                 case "POST", "/v1/responses/compact":
-                    return _json(self._responses.compact(request.body))
+                    return _json(self._responses(request).compact(request.body))
                 case "POST", path if path.startswith(_STORED) and path.endswith("/cancel"):
-                    return _json(self._responses.cancel(path.removeprefix(_STORED).removesuffix("/cancel")))
+                    return _json(self._responses(request).cancel(path.removeprefix(_STORED).removesuffix("/cancel")))
                 case method, path if path.startswith(_CONVERSATIONS):
                     below, asked = path.removeprefix(_CONVERSATIONS), dict(parse_qsl(request.query))
-                    return _json(self._responses.conversations.respond(method, below, request.body, asked))
+                    return _json(self._responses(request).conversations.respond(method, below, request.body, asked))
                 case method, path if path.startswith(_STORED) and method in ("GET", "DELETE"):
                     return self._stored(request)
                 case "GET", path if path.startswith("/v1/models"):
@@ -414,9 +441,10 @@ class FakeServer(LocalHttpServer):
                 event = b"data: " + msgspec.json.encode(chunk) + b"\n\n"
             yield event
 
-    def _response(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+    def _response(self, request: ReceivedRequest) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        body = request.body
         try:
-            answer = self._responses.create(body)
+            answer = self._responses(request).create(body)
         except UpstreamError as e:
             told = responses_error(e)
             is_late = self.overflow_in_stream and told["error"]["code"] == "context_length_exceeded"
@@ -426,21 +454,32 @@ class FakeServer(LocalHttpServer):
         fault = self.faults.popleft() if self.faults else None
         if isinstance(fault, RawAnswer):
             return fault
+        if self.keeps_requests:
+            items = [msgspec.json.decode(raw) for raw in answer.contains]
+            self.read.append(ReadByModel(answer.response["id"], items))
         if not answer.streams:
             return _json(answer.response)
-        return iter(ResponseEvents(answer.response, obfuscates=answer.obfuscates)), fault
+
+        def events() -> Iterator[bytes]:
+            *before, last = ResponseEvents(answer.response, obfuscates=answer.obfuscates)
+            yield from before
+            answer.keep()
+            yield last
+
+        return events(), fault
 
     def _stored(self, request: ReceivedRequest) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        responses = self._responses(request)
         identity, _, rest = request.path.removeprefix(_STORED).partition("/")
         asked = dict(parse_qsl(request.query))
         if request.method == "DELETE" and not rest:
-            return _json(self._responses.delete(identity))
+            return _json(responses.delete(identity))
         if request.method == "GET" and rest == "input_items":
             limit, newest_first = int(asked.get("limit") or 20), asked.get("order") != "asc"
             after = asked.get("after", "")
-            return _json(self._responses.input_items(identity, after=after, limit=limit, newest_first=newest_first))
+            return _json(responses.input_items(identity, after=after, limit=limit, newest_first=newest_first))
         if request.method == "GET" and not rest:
-            response = self._responses.stored(identity)
+            response = responses.stored(identity)
             if asked.get("stream") == "true":
                 seen = int(asked.get("starting_after") or -1)
                 return islice(iter(ResponseEvents(response)), seen + 1, None), None
