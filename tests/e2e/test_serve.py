@@ -152,3 +152,20 @@ def test_the_fake_server_says_what_is_wrong_with_an_option(given: tuple[str, str
     command = [sys.executable, "-m", "perdure.testing.serve", *given]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and given[0] in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_second_gateway_on_a_home_of_files_is_refused(tmp_path: Path) -> None:
+    """Finding R10: one line says how to share; the lock of a gateway that was killed refuses nobody."""
+    serve, env = ("serve", "--port", "0", "--json"), {"PERDURE_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    with started("perdure", *serve, home=tmp_path) as (first, process):
+        refused = command(*serve, cwd=tmp_path, env=env)
+        assert refused.returncode == 2 and refused.stdout == "" and refused.stderr.count("\n") == 1, refused.stderr
+        assert str(process.pid) in refused.stderr and "--store postgresql://" in refused.stderr
+        assert status(first) == []
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / "gateway" / "lock").read_bytes(), "it still names the one that was killed"
+    with started("perdure", *serve, home=tmp_path) as (again, process):
+        assert status(again) == []
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

@@ -9,17 +9,22 @@ import logging
 import math
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.adapters.config import Config
+from perdure.adapters.journal.append_file import SessionLock, read_holder
+from perdure.adapters.journal.disk import make_private
+from perdure.adapters.journal.store import GATEWAY
 from perdure.adapters.listening import ListeningServer
 from perdure.adapters.machine.system import RELOAD_SIGNAL
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, SessionBusy
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig, gateway_config
 from perdure.gateway.gateway import Gateway
@@ -63,11 +68,23 @@ async def serve(
     """
     config = _checked(read())
     given = gateway_config(config.gateway)
-    if given.store is None:
-        gateway = Gateway(config, environ)
-    else:
-        store = store_at(given.store, lease_seconds=given.lease_seconds)
-        gateway = Gateway(config, environ, store=store, secret=await _shared_secret(store))
+    with ExitStack() as held:
+        if not is_shared(given.store):
+            held.callback(_lock(given.store or config.home).release)
+        if given.store is None:
+            gateway = Gateway(config, environ)
+        else:
+            store = store_at(given.store, lease_seconds=given.lease_seconds)
+            gateway = Gateway(config, environ, store=store, secret=await _shared_secret(store))
+        await _serve(gateway, read, on_ready, on_note)
+
+
+async def _serve(
+    gateway: Gateway,
+    read: Callable[[], Config],
+    on_ready: Callable[[str, GatewayConfig], None],
+    on_note: Callable[[str], None],
+) -> None:
     told = gateway.active.gateway
     server = GatewayServer(GatewayApp(gateway), told.host, told.port, lambda url: on_ready(url, told))
 
@@ -89,6 +106,24 @@ async def serve(
     if RELOAD_SIGNAL is not None:
         asyncio.get_running_loop().add_signal_handler(RELOAD_SIGNAL, reload)
     await server.serve()
+
+
+def _lock(place: str | Path) -> SessionLock:
+    """Lock a home of files for this gateway; the lock ends with its process. Raises `BadSetting` if another has it."""
+    home = Path(place).expanduser()
+    folder = home / GATEWAY
+    try:
+        make_private(folder)
+        return SessionLock.acquire(folder)
+    except SessionBusy:
+        holder = read_holder(folder)
+        who = "" if holder is None else f" (process {holder.pid} on {holder.host})"
+        raise BadSetting(
+            f"{home}: another gateway{who} serves this home, and only one can: stop it, or let both share a PostgreSQL "
+            "database with `perdure serve --store postgresql://…`"
+        ) from None
+    except OSError as e:
+        raise BadSetting(f"{folder}: {e.strerror or e}: choose another home with PERDURE_HOME") from e
 
 
 def _checked(config: Config) -> Config:
