@@ -986,3 +986,59 @@ def test_another_session_of_the_project_is_loaded_whole(place: Place, tmp_path: 
             await home.archive(str(tmp_path / "one")).search("c", sessions=["s2"])
 
     in_home(place, body)
+
+
+def test_an_answer_that_began_is_known_by_its_id(place: Place) -> None:
+    """GW-11: by the place that it begins behind, from the journal alone; once it is whole, by the place of its end."""
+    if place.kind == "memory":
+        pytest.skip("what is in memory ends with the process that enters it")
+
+    async def body() -> None:
+        tenant = new_name()
+        first = place.store().home(tenant)
+        made = await first.create("s1", project=str(getattr(first, "path", PROJECT)), created=1.0, durability="process")
+        question = said("q")
+        asked = HistoryPosition(1, b"k" * 32, question.id)
+        await made.journal.append((question, asked.cursor(CLIENT), asked.begun("resp:1")))
+        await made.journal.store()
+        while_open = place.store().home(tenant)
+        assert await while_open.links.of_answer("resp:1") == KnownLink(asked.link, "s1", 1, "resp:1")
+        await while_open.links.close()
+        answer = replace(said("a", role="assistant"), response_id="resp:1")
+        ended = HistoryPosition(2, b"l" * 32, answer.id)
+        await made.journal.append((answer, ended.cursor(CLIENT)))
+        await made.journal.close()
+        second = place.store().home(tenant)
+        if place.kind == "files":  # a process that ended told its index, or left it behind
+            for path in Path(getattr(second, "path")).glob("links.sqlite*"):  # noqa: B009 - of files only
+                path.unlink()
+        assert await second.links.of_answer("resp:1") == KnownLink(ended.link, "s1", 2, "resp:1")
+        await second.links.close()
+
+    run(place, body)
+
+
+def test_an_index_that_cannot_be_asked_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-11, finding A2: what is known must never pass for unknown while a disk or a database is away."""
+    if place.kind == "memory":
+        pytest.skip("it is always there")
+
+    async def body(home: Home) -> None:
+        links = home.links
+        links.enter([KnownLink(b"1" * 32, "s1", 2, "resp_1")])
+        assert await links.longest([b"1" * 32]) == ("s1", 2)
+        await links.close()
+        with monkeypatch.context() as patched:
+
+            def away(*_: object, **__: object) -> Any:
+                raise OSError("no space left") if place.kind == "files" else JournalError("the connection was refused")
+
+            where = "journal.links.FileLinks._open" if place.kind == "files" else "postgres.database.Database.ask"
+            patched.setattr(f"perdure.adapters.{where}", away)
+            for question in (links.longest([b"1" * 32]), links.of_answer("resp_1"), links.named("mine")):
+                with pytest.raises(JournalError):
+                    await question
+        assert await links.of_answer("resp_1") == KnownLink(b"1" * 32, "s1", 2, "resp_1")
+        await links.close()
+
+    in_home(place, body)

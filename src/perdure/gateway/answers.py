@@ -73,6 +73,7 @@ class StreamReader:
     ) -> None:
         self._look, self._is_end, self._reply, self._most_bytes = look, is_end, reply, most_bytes
         self._hidden = hidden
+        self.so_far: Callable[[], Reply] | None = None
         self._events = EventSplitter(most_bytes)
         self._held: list[bytes] = []  # the end of the answer, and what came behind it
         self._stage = _PASSED
@@ -177,6 +178,7 @@ class BodyReader:
     ) -> None:
         self._usage, self._reply, self._most_bytes, self._hidden = usage, reply, most_bytes, hidden
         self._shown = shown or {}
+        self.so_far: Callable[[], Reply] | None = None
         self._waiting = BoundedBuffer(most_bytes)
         self.is_lost = self.is_broken = False
 

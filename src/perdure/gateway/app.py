@@ -24,11 +24,11 @@ from perdure.gateway.compress import COMPRESS, RETRIEVE
 from perdure.gateway.config import Tenant
 from perdure.gateway.conversations import ConversationCall, ConversationRefused, conversation_answer
 from perdure.gateway.encodings import UnreadableEncoding, decoded
-from perdure.gateway.exchange import GatewayExchange, Inquiry
+from perdure.gateway.exchange import AWAY, RETRY, UNRECORDED, GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
 from perdure.gateway.recall import name_in
-from perdure.gateway.requests import ClientProtocol, Unmanageable, read_body
+from perdure.gateway.requests import ClientProtocol, Unmanageable, fields_of, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
 from perdure.gateway.stored import deletion, item_page, listed_items, number_in
 from perdure.gateway.upstream import is_plain_path
@@ -166,6 +166,11 @@ class GatewayApp:
             record.reason = e.reason
             gateway.metrics.refused.labels(e.reason).inc()
             await _answer(send, e.status, _side_of(path, scope).error_body(e.status, e.text), extra=e.headers)
+        except JournalError as e:  # of what only the store can tell
+            record.reason = UNRECORDED
+            gateway.metrics.refused.labels(UNRECORDED).inc()
+            _LOG.warning("a request waits for the store: %s", e)
+            await _answer(send, 503, _side_of(path, scope).error_body(503, AWAY), extra=RETRY)
         finally:
             await self._count(record)
 
@@ -204,7 +209,10 @@ class GatewayApp:
             sessions, config = gateway.sessions(who.id), gateway.active.gateway
 
             async def knows(response: str) -> bool:
-                return await sessions.place(response) is not None
+                try:
+                    return await sessions.place(response) is not None
+                except JournalError:
+                    return False  # then the connection remembers it itself
 
             await ResponseSocket(
                 scope,
@@ -267,6 +275,7 @@ class GatewayApp:
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.is_call = is_turn and scope["method"] == "POST"
         is_shared = upstream in tenant.shared  # then its account has others' responses, too
+        is_vouched = False  # what of them is asked for is the tenant's own
         if route.is_managed and "/responses/" in path:
             passed = await self._of_background(tenant, scope, path, receive, send, is_shared=is_shared)
             if passed is None:
@@ -278,11 +287,11 @@ class GatewayApp:
             passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)
             if passed is None:
                 return
-            send = passed
+            is_vouched, send = is_shared, passed
         call = ConversationCall.of(scope["method"], path) if route.is_managed else None
         if call is not None and await self._conversation(tenant, scope, body, call, send, record, is_shared=is_shared):
             return
-        if is_shared and kind == "other" and route.is_managed and _OF_ACCOUNT.search(path):
+        if is_shared and not is_vouched and kind == "other" and route.is_managed and _OF_ACCOUNT.search(path):
             record.reason = "stored"
             await _answer(send, 404, side.error_body(404, "nothing of yours is stored under this path"))
             return
@@ -371,7 +380,7 @@ class GatewayApp:
         if found is None or (one is None and cancels is None):
             return send
         if one is None:
-            is_known = await sessions.stored(found[1]) is not None
+            is_known = await sessions.stored(found[1]) is not None or bool(sessions.seal.name_in(found[1]))
             if not is_known and not is_shared:
                 return send
             status, text = 404, f"Response with id '{found[1]}' not found."
@@ -477,8 +486,15 @@ class GatewayApp:
         known = await sessions.stored(response)
         mode = "untouched" if known is None else "view"
         self.gateway.metrics.requests.labels(self._route_of(scope)[0], "stored", mode).inc()
-        if known is None and not is_shared and not await sessions.is_deleted(response):
+        is_deleted = known is None and await sessions.is_deleted(response)
+        if known is None and not is_shared and not is_deleted:
             return send
+        if known is None and not is_deleted and (bare := sessions.seal.name_in(response)):
+            if scope["method"] == "DELETE":
+                await sessions.delete_response(response)
+            raw: bytes = scope.get("raw_path") or scope["path"].encode()
+            scope["raw_path"] = raw.replace(response.encode(), bare.encode())
+            return _renamed(send, response)
         if known is None:
             text = f"Response with id '{response}' not found."
             await _answer(send, 404, SIDES["responses"].error_body(404, text))
@@ -519,11 +535,6 @@ class GatewayApp:
         except (ConversationRefused, UnreadableEncoding) as e:
             status = e.status if isinstance(e, ConversationRefused) else 415
             await _answer(send, status, side.error_body(status, str(e)))
-            return True
-        except JournalError as e:
-            record.reason = "journal"
-            _LOG.warning("a conversation can't be kept: %s", e)
-            await _answer(send, 503, side.error_body(503, "conversations can't be kept at the moment"))
             return True
         is_ours = told is not None or (is_shared and call.is_openais)
         if told is not None:
@@ -598,6 +609,32 @@ def _with_deletion(send: Send, response: str) -> Send:
             await _answer(send, 200, deletion(response))
         elif not is_missing:
             await send(message)
+
+    return sent
+
+
+def _renamed(send: Send, response: str) -> Send:
+    """Send an upstream's answer about a response under the id that its client knows it by (GW-11)."""
+    start: AsgiMessage = {}
+    parts: list[bytes] = []
+
+    async def sent(message: AsgiMessage) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            return
+        parts.append(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        body = b"".join(parts)
+        try:
+            told = fields_of(body)
+            body = msgspec.json.encode({**told, "id": response}) if "id" in told else body
+        except Unmanageable:
+            pass  # it is passed on as it came
+        headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+        await send({**start, "headers": [*headers, (b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
 
     return sent
 

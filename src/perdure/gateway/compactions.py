@@ -22,6 +22,7 @@ from perdure.gateway.requests import ClientRequest
 
 SEALED: Final = "perdure-sealed."
 _COUNT_BYTES: Final = 8
+_NAME_MARK: Final = 24  # characters behind the name of a response
 _LINK_BYTES: Final = 32
 
 
@@ -47,8 +48,22 @@ class PlaceSeal:
             return None
         return int.from_bytes(place[:_COUNT_BYTES]), place[_COUNT_BYTES:]
 
+    def named(self, response: str) -> str:
+        """The id of a response that no session has, with the mark of its tenant, who shares the upstream's account."""
+        return f"{response}.{self._mark(b'response ' + _bytes(response)).hex()[:_NAME_MARK]}"
+
+    def name_in(self, text: str) -> str:
+        """The upstream's own id in such a name; empty for one that wasn't made here, for this tenant."""
+        response = text[: -_NAME_MARK - 1]
+        return response if hmac.compare_digest(_bytes(self.named(response)), _bytes(text)) else ""
+
     def _mark(self, place: bytes) -> bytes:
         return hmac.new(self._key, place, hashlib.sha256).digest()
+
+
+def _bytes(text: str) -> bytes:
+    """Encode an id, which may be of any characters."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)

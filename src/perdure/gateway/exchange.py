@@ -7,12 +7,14 @@ refuses and a smaller request would answer is asked again, before the client has
 from __future__ import annotations
 
 import logging
+import re
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import anyio
@@ -39,7 +41,18 @@ from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.hosted import HostedCall, is_signed
 from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
-from perdure.gateway.responses import TRIGGER, UnknownPast, past_upstream
+from perdure.gateway.responses import (
+    TRIGGER,
+    RenamedAnswer,
+    UnknownPast,
+    leans_on_past,
+    past_in,
+    past_upstream,
+    response_begun,
+    with_past,
+    with_previous,
+)
+from perdure.gateway.sessions import TenantSessions
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import (
     BROKEN,
@@ -59,10 +72,15 @@ _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
 RECALL = b"x-perdure-recall"
 UNRECORDED = "journal"  # the reason of what passes through since its session can't be written, or somebody has it
-_AWAY = (
-    "the session of this conversation can't be had at the moment, and the model refuses the whole of its history: "
-    "try again"
+AWAY = (
+    "perdure: this conversation's session is temporarily unavailable, and the request can't be answered without it. "
+    "Retry in 2 seconds."
 )
+RETRY: Headers = [(b"retry-after", b"2")]
+_KEEP_SECONDS = 30.0  # that the end of an answer waits for a store that is away
+_KEEP_PAUSE_SECONDS = 0.5
+_ID = re.compile(r"[\w-]{1,200}\Z", re.ASCII)  # of a response that the upstream is asked for
+_MOST_PAGES = 100  # of items of a response that the upstream has
 _OFF = ("off", "no", "false", "0")
 _AGAIN = 3  # times that an answer which has begun is asked to go on
 _AGAIN_SECONDS = 10.0  # the longest wait before that, whatever the upstream says
@@ -111,7 +129,7 @@ class Inquiry:
 
 
 class _SessionAway(Exception):
-    """The model refuses what passes through, and takes what its session shows, once that can be had again."""
+    """The request can't be answered before its session can be had again."""
 
 
 class GatewayExchange:
@@ -126,6 +144,7 @@ class GatewayExchange:
         self._key = inquiry.tenant.keys.get(upstream_name)
         self._began = self._sent_at = time.perf_counter()
         self._mode, self._reason = "untouched", ""
+        self._is_turn = False  # it asks for an answer, of a route that is managed
         self._said = inquiry.body  # the body as it is read
         self._cost = CallCost()
         self._calls = AsyncExitStack()  # what is open of the call under way
@@ -134,7 +153,7 @@ class GatewayExchange:
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
     async def run(self, kind: str, send: Send) -> None:
-        metrics = self._gateway.metrics
+        metrics, self._is_turn = self._gateway.metrics, kind == "turn"
         if kind == "other":
             route = self._gateway.active.gateway.route(self._inquiry.route)
             self._passes("path" if route is None or route.is_managed else "route")
@@ -146,13 +165,14 @@ class GatewayExchange:
             kind = "other"
         is_responses = self._inquiry.side.protocol == "responses"
         may_compact = kind == "compact" or (kind == "turn" and is_responses and TRIGGER in self._said)
-        if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
-            metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
-            await self._compacted(done, send)
-            self._told(None)
-            return
-        turn = await self._turn() if kind == "turn" and self._mode != "passed" else None
+        turn: GatewayTurn | None = None
         try:
+            if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
+                metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
+                await self._compacted(done, send)
+                return
+            if kind == "turn" and self._mode != "passed":
+                turn = await self._turn()
             body = await self._shadow_body(is_sent=False) if kind == "count" else self._instead
             metrics.overhead.observe(time.perf_counter() - self._began)
             metrics.requests.labels(self._inquiry.route, kind, self._mode).inc()
@@ -169,9 +189,10 @@ class GatewayExchange:
             metrics.refused.labels("spending_cap").inc()
             self._reason = "spending_cap"
             await self._refused(send, 402, str(e))
-        except _SessionAway:  # in a moment there is a view again that the model takes
+        except (_SessionAway, JournalError):  # SDKs ask again by themselves
             metrics.refused.labels(UNRECORDED).inc()
-            await self._refused(send, 503, _AWAY, [(b"retry-after", b"2")])
+            self._reason = UNRECORDED
+            await self._refused(send, 503, AWAY, RETRY)
         except ModelDown as e:
             metrics.upstream_errors.labels(e.detail).inc()
             self._reason = "upstream_down"
@@ -219,17 +240,19 @@ class GatewayExchange:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
         gateway = self._gateway
         try:
-            turn = await gateway.active.turns.begin(self._who(), self._said)
+            turn = await self._begun()
         except Unmanageable as e:
             self._passes(e.reason)
             self._instead = await self._past()
             return None
         except JournalError as e:
+            await self._refuse_leaning(e)
             self._passes(_reason(e))
             self._instead = await self._shadow_body(is_sent=True)
             return None
         except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
             self._passes(_reason(e))
+            self._instead = await self._past()
             _warn("a request passes through unmodified", e)
             return None
         self._mode = "view" if turn.is_shaped else "untouched"
@@ -237,14 +260,86 @@ class GatewayExchange:
         gateway.metrics.saved.inc(turn.spared_tokens)
         return turn
 
+    async def _begun(self) -> GatewayTurn:
+        """The turn; where only the upstream has what it goes on from, with all of that said in full."""
+        turns, who = self._gateway.active.turns, self._who()
+        try:
+            return await turns.begin(who, self._said)
+        except Unmanageable as e:
+            if e.reason != "unknown_answer" or (fetched := await self._fetched()) is None:
+                raise
+        return await turns.begin(who, fetched[1], fetched=fetched[0])
+
+    async def _refuse_leaning(self, error: JournalError) -> None:
+        """Raise `_SessionAway` for a request that goes on from what only its session has."""
+        said = self._said
+        if self._inquiry.side.protocol == "responses" and await run_aside(len(said), lambda: leans_on_past(said)):
+            _warn("a request waits for its session", error)
+            raise _SessionAway from error
+
+    async def _fetched(self) -> tuple[str, bytes] | None:
+        """The response that a request goes on from, and its body with what was said before in the place of that id.
+
+        It passed through while nothing could be recorded, or is older than the gateway. None where the upstream doesn't
+        have it whole, and for one that may be another tenant's.
+        """
+        inquiry, said = self._inquiry, self._said
+        response, _ = past_in(said)
+        if not response or await self._sessions.is_deleted(response):
+            return None
+        bare = self._sessions.seal.name_in(response) or ("" if inquiry.is_shared else response)
+        past = await self._items_upstream(bare) if _ID.match(bare) else None
+        return None if past is None else (response, await run_aside(len(said), lambda: with_past(said, past)))
+
+    async def _items_upstream(self, response: str) -> list[bytes] | None:
+        """All items of a response that the upstream stored; None where these aren't all that was said until then."""
+        told = await self._read_upstream(response, "")
+        items: list[bytes] = []
+        if told is None or any(told.get(name) for name in ("previous_response_id", "conversation", "prompt")):
+            return None
+        after = ""
+        for _ in range(_MOST_PAGES):
+            page = await self._read_upstream(response, f"/input_items?order=asc&limit=100{after}")
+            if page is None or not isinstance(page.get("data"), list):
+                return None
+            items += map(msgspec.json.encode, page["data"])
+            if not page.get("has_more"):
+                output = told.get("output")
+                return [*items, *map(msgspec.json.encode, output)] if isinstance(output, list) else None
+            after = f"&after={quote(str(page.get('last_id')), safe='')}"
+        return None
+
+    async def _read_upstream(self, response: str, rest: str) -> dict[str, Any] | None:
+        """What the upstream says of a response; None for anything but a plain answer."""
+        inquiry, upstream = self._inquiry, self._upstream
+        headers = headers_up(inquiry.headers, self._key, inquiry.side.key_header, is_read=True, is_own_body=False)
+        headers.pop("content-type", None)
+        path, _, asked = rest.partition("?")
+        query = query_up(inquiry.query, self._key, credential_of(inquiry.headers, inquiry.query))
+        query = b"&".join(part for part in (query, b"include[]=reasoning.encrypted_content", asked.encode()) if part)
+        target = target_of(upstream, inquiry.raw_path + f"/{response}{path}".encode(), query)
+        try:
+            answer = await self._gateway.client.send(upstream, "GET", target, headers, b"")
+            async with answer:
+                body = await answer.content.read(self._gateway.active.gateway.max_body_bytes)
+                told = msgspec.json.decode(body) if answer.status == 200 and answer.content.at_eof() else None
+        except (ModelDown, *BROKEN, *UNREADABLE):
+            return None
+        return told if isinstance(told, dict) else None
+
     async def _compaction(self, *, is_asked: bool) -> CompactedHistory | None:
         """The compaction that the client asks for; None when it asks for something else, or its upstream has to."""
         try:
             return await self._gateway.active.turns.compact(self._who(), self._said, is_asked=is_asked)
+        except JournalError as e:
+            await self._refuse_leaning(e)
+            self._passes(_reason(e))
+            return None
         except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
             self._passes(_reason(e))
             if not isinstance(e, Unmanageable):
                 _warn("a compaction is left to the upstream", e)
+            self._instead = await self._past()
             return None
 
     async def _compacted(self, done: CompactedHistory, send: Send) -> None:
@@ -258,9 +353,12 @@ class GatewayExchange:
         }
         await self._own_answer(send, 200, body, content_type, _told_headers(told))
 
+    @property
+    def _sessions(self) -> TenantSessions:
+        return self._gateway.sessions(self._inquiry.tenant.id)
+
     def _who(self) -> Requester:
-        inquiry = self._inquiry
-        sessions = self._gateway.sessions(inquiry.tenant.id)
+        inquiry, sessions = self._inquiry, self._sessions
         has_tool = self._gateway.active.recall_tools.get(inquiry.route) if inquiry.recalls else False
         return Requester(
             sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name, has_tool, inquiry.headers
@@ -285,8 +383,10 @@ class GatewayExchange:
         try:
             return await self._gateway.active.turns.shadow(self._who(), self._said, is_sent=is_sent)
         except Unmanageable:
-            return None
+            return await self._past()
         except Exception as e:  # the boundary of context management (REL-15)
+            if isinstance(e, JournalError):
+                await self._refuse_leaning(e)
             self._passes(_reason(e))
             return None
 
@@ -295,6 +395,9 @@ class GatewayExchange:
         try:
             return await self._gateway.active.turns.with_past(self._who(), self._said)
         except Unmanageable:
+            return None
+        except JournalError as e:
+            await self._refuse_leaning(e)
             return None
         except Exception as e:  # the boundary of context management (REL-15)
             _warn("a request passes through without what was said before", e)
@@ -305,7 +408,7 @@ class GatewayExchange:
         while True:
             sent = body if body is not None else self._said if turn is None else turn.body
             if turn is None:
-                await self._vouched_for(sent)
+                sent = await self._vouched_for(sent)
             answer = await self._sent(sent)
             if turn is None and self._reason != UNRECORDED:
                 return answer
@@ -332,17 +435,40 @@ class GatewayExchange:
                 return answer
             answer.close()
 
-    async def _vouched_for(self, body: bytes) -> None:
-        """Make sure that what passes through names nothing of another tenant's, who shares the account (SEC-7).
+    async def _vouched_for(self, body: bytes) -> bytes:
+        """What passes through, which may name nothing of another tenant's, who shares the account (SEC-7).
 
         Raises `UnknownPast`.
         """
-        inquiry = self._inquiry
-        if body and inquiry.is_shared and inquiry.side.protocol == "responses":
-            named = await run_aside(len(body), lambda: past_upstream(body))
-            known = await self._gateway.sessions(inquiry.tenant.id).items(named)
+        inquiry, sessions = self._inquiry, self._sessions
+        if not body or inquiry.side.protocol != "responses":
+            return body
+        response, _ = await run_aside(len(body), lambda: past_in(body))
+        own = sessions.seal.name_in(response)
+        own = "" if own and await sessions.is_deleted(response) else own
+        vouched = with_previous(body, own) if own else body
+        if inquiry.is_shared:
+            named = await run_aside(len(vouched), lambda: past_upstream(vouched, own=own))
+            known = await sessions.items(named)
             if foreign := next((one for one in named if one not in known), None):
                 raise UnknownPast(404, f"Item with id '{foreign}' not found.", "input")
+        return vouched
+
+    def _renamer(self, answer: aiohttp.ClientResponse) -> RenamedAnswer | None:
+        """What marks the id of an answer that passes through as its tenant's, where others share the account.
+
+        No session has it, so the mark alone tells later that it may be continued.
+        """
+        is_known = self._mode != "passed" or answer.status != 200 or "content-encoding" in answer.headers
+        if is_known or not self._is_renamed:
+            return None
+        most = self._gateway.active.gateway.max_event_bytes
+        return RenamedAnswer(self._sessions.seal.named, is_stream=_is_stream(answer), most_bytes=most)
+
+    @property
+    def _is_renamed(self) -> bool:
+        """Whether an answer that passes through gets an id that tells whose it is."""
+        return self._inquiry.is_shared and self._inquiry.side.protocol == "responses" and self._is_turn
 
     async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
         inquiry, upstream = self._inquiry, self._upstream
@@ -352,7 +478,7 @@ class GatewayExchange:
         if (encoding := inquiry.encoding) and not is_own:
             view = body
             body = await run_aside(len(view), lambda: encoded(view, encoding))
-        is_read = self._mode != "passed" or self._instead is not None
+        is_read = self._mode != "passed" or self._instead is not None or self._is_renamed
         headers = headers_up(inquiry.headers, self._key, inquiry.side.key_header, is_read=is_read, is_own_body=is_own)
         if inquiry.hosted is not None and "authorization" in headers:
             headers.pop("x-api-key", None)  # it said here whose sessions these are; no host takes it
@@ -417,33 +543,48 @@ class GatewayExchange:
     async def _passed_back(
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
-        headers = self._headers_down(answer) + _answer_headers(turn, self._mode, self._reason)
         self.record.is_stream = _is_stream(answer)
+        if turn is not None and answer.status == 200 and self.record.is_stream:
+            await self._keep_beginning(turn, b"".join(self._ahead))
+        headers = self._headers_down(answer) + _answer_headers(turn, self._mode, self._reason)
         if turn is not None and answer.status >= 400:
             self._failed(turn, error_of(answer.status, await self._whole(answer), answer.headers))
         self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
         self._gateway.metrics.first_byte.observe(time.perf_counter() - self._began)
-        reader = self._reader(turn, answer)
-        if reader is None and not is_count and (length := answer.headers.get("content-length")):
+        reader, renamer = self._reader(turn, answer), self._renamer(answer)
+        if reader is None and renamer is None and not is_count and (length := answer.headers.get("content-length")):
             headers.append((b"content-length", length.encode("latin-1")))
         whole: bytes | None = None
         if is_count and answer.status == 200:
             window = self._gateway.active.config.settings.window_tokens
             count = await self._whole(answer)
             whole = None if self._kept is None else _capped_count(count, self._cap(window))
-        client = _ClientAnswer(send, answer.status, headers)
+        client = _ClientAnswer(send, answer.status, headers, renamer)
         if whole is not None:
             self.is_over = True
             await client.end(whole)
         elif reader is None or turn is None:
             await client.begin()
-            if await self._streamed(answer, client, None):
+            if await self._streamed(answer, client, None, None):
                 self.is_over = True
                 await client.end()
         else:
             await self._read_along(turn, reader, answer, client)
         if self.is_over and turn is not None and answer.status == 200:
             self._gateway.jobs.start("after", lambda: self._after(turn))
+
+    async def _keep_beginning(self, turn: GatewayTurn, begin: bytes) -> None:
+        """Keep the id of an answer before its client sees it; where that can't be, the answer passes as unrecorded.
+
+        Raises `_SessionAway` where the upstream was told to store nothing, so that the id would be known nowhere.
+        """
+        response = response_begun(begin) if self._inquiry.side.protocol == "responses" else ""
+        if response:
+            try:
+                await self._gateway.active.turns.began(turn, response)
+            except JournalError as e:
+                await self._refuse_leaning(e)
+                self._passes(UNRECORDED)
 
     def _headers_down(self, answer: aiohttp.ClientResponse) -> Headers:
         inquiry = self._inquiry
@@ -452,12 +593,18 @@ class GatewayExchange:
         return headers_down(answer.headers, self._upstream, at, is_own=is_own)
 
     async def _streamed(
-        self, answer: aiohttp.ClientResponse, client: _ClientAnswer, reader: AnswerReader | None
+        self,
+        answer: aiohttp.ClientResponse,
+        client: _ClientAnswer,
+        reader: AnswerReader | None,
+        turn: GatewayTurn | None,
     ) -> bool:
         """Pass an answer on as it comes; whether all of it came."""
         try:
             async for chunk in self._chunks(answer):
                 if data := chunk if reader is None else reader.feed(chunk):
+                    if turn is not None and not client.has_begun:  # a body that is too large to be read
+                        await self._keep_beginning(turn, data)
                     await client.send(data)
         except BROKEN as e:
             # What has come is passed on; without its end the client knows that the answer broke off.
@@ -473,7 +620,13 @@ class GatewayExchange:
         if _is_stream(answer):
             await client.begin()  # a whole body may still become an error
         while True:
-            if not await self._streamed(answer, client, reader):
+            is_whole = False
+            try:
+                is_whole = await self._streamed(answer, client, reader, turn)
+            finally:
+                if not is_whole:
+                    await self._keep_so_far(turn, reader)
+            if not is_whole:
                 return
             reply, why = self._reply(turn, reader)
             body = None if reply is None else await self._recalled(turn, reply)
@@ -498,11 +651,29 @@ class GatewayExchange:
                 return
         if reply is not None:
             why = await self._recorded(turn, reply)
+        if why == UNRECORDED and not client.has_begun and self._inquiry.side.protocol == "responses":
+            if leans_on_past(self._said):
+                raise _SessionAway  # nobody would know the id, and the client hasn't seen it
+            self._passes(UNRECORDED)
+            headers = self._headers_down(answer) + _answer_headers(turn, self._mode, self._reason)
+            client.becomes(answer.status, headers, self._renamer(answer))
         if why is not None:
             self._gateway.metrics.unrecorded.labels(why).inc()
         await turn.end()  # before the client sees its answer's end: it may go on at another gateway (SCL-3)
         self.is_over = True
         await client.end(reader.end())
+
+    async def _keep_so_far(self, turn: GatewayTurn, reader: AnswerReader) -> None:
+        """Record what came of an answer that broke off, which its client may go on from by its id."""
+        if not turn.response or reader.so_far is None:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                reply = reader.so_far()
+                if reply.blocks:
+                    await self._gateway.active.turns.answered(turn, reply)
+            except Exception as e:  # the boundary of context management: the answer is over (REL-15)
+                _warn("what came of an answer that broke off isn't recorded", e)
 
     async def _recalled(self, turn: GatewayTurn, reply: Reply) -> bytes | None:
         """The request to go on with, where the model called our tool and nothing of the client's."""
@@ -624,9 +795,19 @@ class GatewayExchange:
             turn.held.session.emit(ModelFailed(turn.incoming.model, "main", error.reason, error.status, seconds))
 
     async def _recorded(self, turn: GatewayTurn, reply: Reply) -> str | None:
-        """The answer joins its session before the client sees its end, so that the next request finds it there."""
+        """The answer joins its session before the client sees its end, so that the next request finds it there.
+
+        One that can be continued by its id waits a while for a store that is away.
+        """
+        until = anyio.current_time() + (_KEEP_SECONDS if self._inquiry.side.protocol == "responses" else 0.0)
         try:
-            return await self._gateway.active.turns.answered(turn, reply)
+            while True:
+                try:
+                    return await self._gateway.active.turns.answered(turn, reply)
+                except JournalError:
+                    if anyio.current_time() >= until:
+                        raise
+                await anyio.sleep(_KEEP_PAUSE_SECONDS)
         except ModelError as e:
             return e.reason
         except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)
@@ -674,13 +855,13 @@ class GatewayExchange:
 class _ClientAnswer:
     """The answer as the client gets it. It begins when it is told to, at the latest with its first byte."""
 
-    def __init__(self, send: Send, status: int, headers: Headers) -> None:
-        self._send, self._status, self._headers = send, status, headers
+    def __init__(self, send: Send, status: int, headers: Headers, renamer: RenamedAnswer | None) -> None:
+        self._send, self._status, self._headers, self._renamer = send, status, headers, renamer
         self.has_begun = False
 
-    def becomes(self, status: int, headers: Headers) -> None:
+    def becomes(self, status: int, headers: Headers, renamer: RenamedAnswer | None = None) -> None:
         """Another answer, as long as it hasn't begun."""
-        self._status, self._headers = status, headers
+        self._status, self._headers, self._renamer = status, headers, renamer
 
     async def begin(self) -> None:
         if not self.has_begun:
@@ -689,10 +870,13 @@ class _ClientAnswer:
 
     async def send(self, data: bytes) -> None:
         await self.begin()
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if data := data if self._renamer is None else self._renamer.feed(data):
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
         await self.begin()
+        if self._renamer is not None:
+            last = self._renamer.feed(last) + self._renamer.end()
         await self._send({"type": "http.response.body", "body": last})
 
 

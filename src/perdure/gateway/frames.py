@@ -145,6 +145,7 @@ class FramedReader:
         self._most_bytes = 2 * most_bytes  # base64, and headers
         self._frames = FrameBuffer(self._most_bytes)
         self._is_lost = False
+        self.so_far = events.so_far
 
     @property
     def is_broken(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, overload
 
@@ -226,7 +226,8 @@ class ClientRequest:
 
     `lead` are messages before the history that belong to the front, and `skipped` how many others aren't part of it.
     `continues` is the id of an answer of ours, or a sealed place, that the history goes on from. `wants_compaction`: it
-    asks for nothing else. `conversation` is the one of ours that it goes on with.
+    asks for nothing else. `conversation` is the one of ours that it goes on with. `fetched` is the id of an answer that
+    only the upstream had: the history says all that was before it.
     """
 
     body: bytes
@@ -239,6 +240,7 @@ class ClientRequest:
     continues: str = ""
     wants_compaction: bool = False
     conversation: ConversationTurn | None = None
+    fetched: str = ""
 
     @property
     def is_stream(self) -> bool:
@@ -274,13 +276,16 @@ class AnswerReader(Protocol):
     """Reads an answer on its way to the client.
 
     `feed` gives the bytes to pass on; what ends the answer is held back until `end` is asked for. `reply` is the whole
-    answer, or raises a `ModelError` when it isn't whole. `go_on`: what is fed from now on is another answer, which the
-    client is to see as the rest of this one. `is_broken`: something was left out, and what follows can't be read, so
-    nothing more may be passed on.
+    answer, or raises a `ModelError` when it isn't whole; `so_far` is what came of it, where a client may go on from
+    that. `go_on`: what is fed from now on is another answer, which the client is to see as the rest of this one.
+    `is_broken`: something was left out, and what follows can't be read, so nothing more may be passed on.
     """
 
     @property
     def is_broken(self) -> bool: ...
+
+    @property
+    def so_far(self) -> Callable[[], Reply] | None: ...
 
     def feed(self, data: bytes) -> bytes: ...
 

@@ -6,7 +6,7 @@ A message of the history is an item with the reasoning in front of it, as a piec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ from perdure.adapters.providers.responses import ENDS, ResponseBuilder, reply_of
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.request import NO_TEXT
 from perdure.errors import MalformedBlock
-from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
+from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, data_of, summed_usage
 from perdure.gateway.compactions import SEALED
 from perdure.gateway.openai import MOST_TOOLS, capped_usage, openai_error_body, openai_tool_name, recall_function
 from perdure.gateway.requests import (
@@ -60,6 +60,7 @@ _CONTINUES = "previous_response_id"
 _ENCRYPTED = "reasoning.encrypted_content"
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 _BEFORE = re.compile(rb'"type" ?: ?"response\.(?:created|queued|in_progress)"')
+_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*"([\w-]{1,200})"')
 _END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
 
 
@@ -155,7 +156,10 @@ class ResponsesProtocol:
         if not is_stream:
             reply = partial(_reply_of, incoming.model)
             return BodyReader(answer.usage, reply, most_bytes, hidden, shown=_as_asked(incoming))
-        return StreamReader(answer.look, lambda data: _END.search(data) is not None, answer.reply, most_bytes, hidden)
+        is_end = _END.search
+        read = StreamReader(answer.look, lambda data: is_end(data) is not None, answer.reply, most_bytes, hidden)
+        read.so_far = answer.so_far
+        return read
 
     def tool_name(self, tool: bytes) -> str:
         return openai_tool_name(tool)
@@ -214,8 +218,25 @@ def _past_of(fields: Mapping[str, msgspec.Raw]) -> tuple[str, str]:
     return str(response or ""), str((named.get("id") if isinstance(named, dict) else named) or "")
 
 
-def past_upstream(body: bytes) -> list[str]:
-    """The items that a body names, which has to say everything else itself.
+def leans_on_past(body: bytes) -> bool:
+    """Whether a request goes on from something that only a session has."""
+    try:
+        fields = fields_of(body)
+        return any(_past_of(fields)) or any(_is_stored(raw) for raw in input_items(fields.get("input")))
+    except (Unmanageable, *UNREADABLE):
+        return False
+
+
+def _is_stored(raw: msgspec.Raw) -> bool:
+    """Whether an item stands for what is stored here: a reference, or a compaction of ours."""
+    said = bytes(raw)
+    if REFERENCE not in said and _SEALED not in said:
+        return False
+    return _kind(raw)[0] in ("item_reference", "compaction")
+
+
+def past_upstream(body: bytes, *, own: str = "") -> list[str]:
+    """The items that a body names, which has to say everything else itself, but for a response of the tenant's `own`.
 
     Nothing here trusts how the body looks: JSON can spell a name in many ways.
 
@@ -230,7 +251,7 @@ def past_upstream(body: bytes) -> list[str]:
     except (Unmanageable, MalformedBlock, *UNREADABLE):
         text = "perdure: the body can't be read, and others share the account that it would go to: send plain JSON"
         raise UnknownPast(400, text) from None
-    if response:
+    if response and response != own:
         text, code = f"Previous response with id '{response}' not found.", "previous_response_not_found"
         raise UnknownPast(400, text, _CONTINUES, code)
     if conversation:
@@ -258,6 +279,11 @@ def with_items(body: bytes, items: Mapping[str, bytes]) -> bytes:
     fields = fields_of(body)
     raws = (items.get(_referred(raw)) or bytes(raw) for raw in list_of(fields["input"]))
     return msgspec.json.encode({**fields, "input": msgspec.Raw(b"[%b]" % b",".join(raws))})
+
+
+def with_previous(body: bytes, response: str) -> bytes:
+    """The body with another id of the response that it goes on from. Raises `Unmanageable`."""
+    return msgspec.json.encode({**fields_of(body), _CONTINUES: response})
 
 
 def with_past(body: bytes, past: Sequence[bytes]) -> bytes:
@@ -341,9 +367,56 @@ def _as_asked(incoming: ClientRequest) -> Data:
     told: Data = {}
     if incoming.conversation is not None:
         told["conversation"] = {"id": incoming.conversation.id}
-    elif value := incoming.value(_CONTINUES):
+    elif value := incoming.fetched or incoming.value(_CONTINUES):
         told[_CONTINUES] = value
     return {**told, "store": incoming.value("store") is not False} if incoming.continues else told
+
+
+def response_begun(data: bytes) -> str:
+    """The id of the response whose stream or body begins so; empty where it doesn't say one."""
+    for event in _EVENT_END.split(data):
+        try:
+            said = msgspec.json.decode(data_of(event))
+        except UNREADABLE:
+            continue
+        if isinstance(said, dict) and isinstance(response := said.get("response"), dict):
+            return str(response.get("id") or "")
+    found = _ID.match(data)
+    return "" if found is None else found[1].decode()
+
+
+class RenamedAnswer:
+    """An answer on its way whose response gets another id: `feed` and `end` give the bytes to pass on."""
+
+    def __init__(self, name: Callable[[str], str], *, is_stream: bool, most_bytes: int) -> None:
+        self._name, self._body = name, None if is_stream else bytearray()
+        self._stream = StreamReader(self._look, lambda data: False, _no_reply, most_bytes)
+
+    def feed(self, data: bytes) -> bytes:
+        if self._body is None:
+            return self._stream.feed(data)
+        self._body += data
+        return b""
+
+    def end(self) -> bytes:
+        if self._body is None:
+            return self._stream.end()
+        try:
+            fields = fields_of(bytes(self._body))
+            renamed = self._name(msgspec.json.decode(fields["id"], type=str))
+        except (Unmanageable, *UNREADABLE, KeyError):
+            return bytes(self._body)
+        return msgspec.json.encode({**fields, "id": renamed})
+
+    def _look(self, event: Data) -> Data | None:
+        response = event.get("response")
+        if not isinstance(response, dict) or not isinstance(response.get("id"), str):
+            return None
+        return {**event, "response": {**response, "id": self._name(response["id"])}}
+
+
+def _no_reply() -> Reply:
+    raise AssertionError("an answer that is only renamed is not read")
 
 
 class _ResponsesAnswer:
@@ -429,6 +502,9 @@ class _ResponsesAnswer:
 
     def reply(self) -> Reply:
         return self._builder.reply()
+
+    def so_far(self) -> Reply:
+        return self._builder.so_far()
 
     def go_on(self) -> None:
         self._paid, self._used = summed_usage(self._paid, self._used), {}

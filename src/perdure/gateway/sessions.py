@@ -21,7 +21,7 @@ from perdure.context.reminders import neutralised_result
 from perdure.context.view import advance
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
-from perdure.errors import JournalError, JournalLost, PerdureError, SessionNotFound
+from perdure.errors import JournalError, JournalLost, SessionNotFound
 from perdure.events import KeeperFailed
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
@@ -99,6 +99,11 @@ class LateSyncJournal:
     async def sync(self) -> None:
         await self._commit(is_due=self.is_behind)
 
+    async def store(self) -> None:
+        """Put what was said where a sudden end of this process can't take it. Raises `JournalError`."""
+        with self._noticing_loss():
+            await self._journal.store()
+
     async def close(self) -> None:
         try:
             await self.sync()
@@ -134,8 +139,12 @@ class LateSyncJournal:
         if not self._is_at_work:
             return False
         self._is_at_work = False
-        with self._noticing_loss():
-            return await self._journal.release()
+        try:
+            with self._noticing_loss():
+                return await self._journal.release()
+        except BaseException:
+            self._is_at_work = True
+            raise
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
@@ -218,6 +227,7 @@ class TenantSessions:
         self.compressed = CompressedOriginals(home.blobs)
         self.conversations = Conversations(home.documents(CONVERSATIONS))
         self._heads: dict[bytes, CachedSession] = {}
+        self.under_way: set[str] = set()  # ids of answers that clients know and that aren't over
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0
         self._closing: dict[str, asyncio.Event] = {}
@@ -264,7 +274,9 @@ class TenantSessions:
 
     async def place(self, continues: str, *, even_deleted: bool = False) -> HistoryPosition | None:
         """The place in a history that a client goes on from, by the id of the answer that ended there, or as it was
-        sealed; None for one that isn't known here."""
+        sealed; None for one that isn't known here. Raises `JournalError` where that can't be told yet."""
+        if continues in self.under_way:
+            raise JournalError(f"the response {continues[:80]!r} isn't over: ask again behind its end")
         if not continues.startswith(SEALED):
             known = None if not even_deleted and await self.is_deleted(continues) else await self._ended(continues)
             return known and HistoryPosition(known.messages, known.link)
@@ -280,10 +292,10 @@ class TenantSessions:
         return await anyio.to_thread.run_sync(stored_response, records, response, RECALLED)
 
     async def _records(self, session: str) -> list[Record]:
-        """All records of a session, whether it is open or not; none when it can't be read."""
+        """All records of a session, whether it is open or not; none where it is gone. Raises `JournalError`."""
         try:
             return [placed.record for placed in (await self.home.load(session)).records]
-        except PerdureError:
+        except SessionNotFound:
             return []
 
     async def _longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
@@ -291,9 +303,11 @@ class TenantSessions:
             return await self._index.longest(links)
 
     async def _ended(self, answer: str) -> KnownLink | None:
-        """Where an answer ended, by its id."""
+        """Where an answer ended, by its id; where it began, if it broke off."""
         with self._at_index():
-            return await self._index.of_answer(answer)
+            known = await self._index.of_answer(answer)
+            bare = self.seal.name_in(answer) if known is None else ""
+            return await self._index.of_answer(bare) if bare else known
 
     @contextmanager
     def _at_index(self) -> Iterator[None]:
@@ -509,6 +523,14 @@ class TenantSessions:
         with suppress(JournalError):
             if not held.users and await held.journal.release():
                 await self.flush()
+
+    async def secure(self, held: CachedSession) -> None:
+        """Put what was said where a sudden end of this process can't take it; where nobody else uses the session, let
+        go of it in the same step. Raises `JournalError`."""
+        if held.users > 1 or not await held.journal.release():
+            await held.journal.store()
+        else:
+            await self.flush()
 
     async def give_memories(self, held: CachedSession, system: Sequence[msgspec.Raw], said: list[Message]) -> None:
         """Give a session the memories of its tenant, of the project that its client says it works in.

@@ -16,8 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.transcript.blocks import ToolResult, ToolUse
+from perdure.transcript.history import begun_answer
 from perdure.transcript.messages import Message, Usage
-from perdure.transcript.records import Front, Record, Rewound
+from perdure.transcript.records import Cursor, Front, Record, Rewound
 from perdure.transcript.response_items import KEPT_ITEM, items_in_front, items_of, response_tool
 
 DELETED: Final = "deleted-responses"  # the kind of document that is kept for each of them
@@ -42,7 +43,8 @@ class StoredResponse:
 
     def response(self, ours: str) -> dict[str, Any]:
         """The response as the API gives it, without the tool `ours`; what only its request said is as by default."""
-        last = self.said[-1]
+        last = self.said[-1] if self.said else self.asked[-1]
+        broken = None if self.said else {"code": "server_error", "message": "the answer broke off before its end"}
         reason = _UNFINISHED.get(last.stop_reason or "")
         made = (response_tool(bytes(raw)) for raw in (self.front.tools if self.front else ()))
         tools = [tool for tool in made if tool and not (ours and msgspec.json.decode(tool).get("name") == ours)]
@@ -50,8 +52,8 @@ class StoredResponse:
             "id": self.id,
             "object": "response",
             "created_at": int(last.at or 0),
-            "status": "incomplete" if reason else "completed",
-            "error": None,
+            "status": "failed" if broken else "incomplete" if reason else "completed",
+            "error": broken,
             "incomplete_details": {"reason": reason} if reason else None,
             "model": last.model,
             "instructions": None,
@@ -119,14 +121,14 @@ def deletion(response: str) -> bytes:
 
 
 def stored_response(records: Iterable[Record | None], response: str, hidden: str) -> StoredResponse | None:
-    """The answer of this id in a journal; None where it isn't.
+    """The answer of this id in a journal; None where it isn't. One that broke off says nothing.
 
     `hidden` is the note of results of calls that the client never sees: an answer for which something was recalled is
     several in the journal, with these between them (GW-8).
     """
     spoken: list[Message] = []
     front: Front | None = None
-    is_found = False
+    is_found, broken = False, None
     for record in records:
         match record:
             case Message() if record.agent_id is None and record.origin != "reminder":
@@ -139,10 +141,13 @@ def stored_response(records: Iterable[Record | None], response: str, hidden: str
                 spoken = spoken if at is None else spoken[: at + 1]
             case Front() if not is_found:
                 front = record
+            case Cursor() if (begun := begun_answer(record)) is not None and begun[1] == response:
+                at = next((n for n, message in enumerate(spoken) if message.id == begun[0].message), -1)
+                broken = StoredResponse(response, _shown(spoken[: at + 1], hidden), (), (), front)
             case _:
                 pass
     if not is_found:
-        return None
+        return broken
     begin = next(n for n, message in enumerate(spoken) if message.response_id == response)
     end = begin + 1
     while begin > 0 and _go_together(spoken[begin - 1], spoken[begin], hidden):

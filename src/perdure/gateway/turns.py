@@ -29,7 +29,7 @@ from perdure.engine.compact import CompactionSuccess, compact, compact_reactivel
 from perdure.engine.follow import in_answers, joining, say_on, with_own_ids
 from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
-from perdure.errors import CompactionRefused, ContextBlocked, ModelError
+from perdure.errors import CompactionRefused, ContextBlocked, JournalLost, ModelError
 from perdure.gateway.access import client_of
 from perdure.gateway.compactions import CompactedHistory, response_id
 from perdure.gateway.conversations import joined
@@ -132,6 +132,8 @@ class GatewayTurn:
     said: list[Message] = field(default_factory=list)  # answers that recalled, and what they got: the client sees none
     replies: list[Reply] = field(default_factory=list)  # the same answers, as they came
     name: str = ""  # the client's own id of its session
+    response: str = ""  # the id of its answer, once the client may see it
+    is_recorded: bool = False  # the answer is in a session
     is_over: bool = False
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
@@ -170,6 +172,7 @@ class GatewayTurn:
         """The request is over, however it ended. May be called twice."""
         if not self.is_over:
             self.is_over = True
+            self.who.sessions.under_way.discard(self.response)
             await self.who.sessions.left(self.held)
 
 
@@ -254,12 +257,12 @@ class TurnMaker:
 
         return traces
 
-    async def begin(self, who: Requester, body: bytes) -> GatewayTurn:
+    async def begin(self, who: Requester, body: bytes, *, fetched: str = "") -> GatewayTurn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
 
-        Raises `Unmanageable`.
+        `fetched` is the answer that the body went on from, before its past was fetched. Raises `Unmanageable`.
         """
-        incoming = await self.read(who, body)
+        incoming = replace(await self.read(who, body), fetched=fetched)
         links = await self.links(who, incoming)
         turn: GatewayTurn | None = None
         with anyio.CancelScope(shield=True):
@@ -306,8 +309,9 @@ class TurnMaker:
                 with suppress(CompactionRefused):  # it is switched off: the history is what it was
                     if isinstance(await compact(session, trigger="manual"), CompactionSuccess):
                         held.is_shaped, how = True, held.sink.compacted
-                await held.journal.sync()  # the client has nothing else of it
                 response, place = response_id(), held.head
+                await session.record(place.begun(response))
+                await held.journal.sync()  # the client has nothing else of it
                 who.sessions.enter(held, [(place.count, place.link)], [response])
                 sealed = who.sessions.seal.sealed(place.count, place.link)
                 window = session.limits.window
@@ -436,18 +440,55 @@ class TurnMaker:
         turn.said[-1] = _results(turn, results)
         return self.going_on(turn)
 
+    async def began(self, turn: GatewayTurn, response: str) -> None:
+        """Keep where an answer begins, so that its id goes on from there if it breaks off. Raises `JournalError`."""
+        held, asked = turn.held, turn.asked
+        with anyio.CancelScope(shield=True):
+            async with held.lock:
+                await held.session.record(asked.begun(response))
+                turn.who.sessions.enter(held, [(asked.count, asked.link)], [response])
+                await held.journal.store()
+        turn.response = response
+        turn.who.sessions.under_way.add(response)
+
     async def answered(self, turn: GatewayTurn, reply: Reply) -> str | None:
         """Record the answer, durably; returns why not, when it can't be the next word of the session.
 
         What was recalled for it stands before it, or where the client has calls to answer besides, behind it. A
-        conversation that it was asked in has it either way.
+        conversation that it was asked in has it either way. An answer that its client knows by an id is recorded
+        whatever became of the session; where it can't be kept yet, `JournalError`, and it may be called again.
         """
-        why = await self._recorded(turn, reply)
+        by_id, why = turn.who.side.protocol == "responses", None
+        if not turn.is_recorded:
+            why = await self._recorded(turn, reply)
+            turn.is_recorded = why is None
+            if by_id and why == "overtaken":
+                why = await self._recorded_anew(turn, reply)
+            elif by_id and why is not None and not turn.response:
+                await self.began(turn, reply.response)
+        if by_id and why is None:
+            try:
+                await turn.who.sessions.secure(turn.held)
+            except JournalLost:
+                why = await self._recorded_anew(turn, reply)
         if (conversation := turn.incoming.conversation) is not None:
             response = "" if why else (*turn.replies, reply)[0].response
             shown = turn.who.side.said((*turn.replies, reply), turn.ours)
             output = (item for role, blocks in shown for item in items_of(role, content_of(blocks)))
             await turn.who.sessions.conversations.answered(conversation, response, output)
+        return why
+
+    async def _recorded_anew(self, turn: GatewayTurn, reply: Reply) -> str | None:
+        """Record the answer behind its request where their session has gone on elsewhere: in a branch of it."""
+        again = await self.begin(turn.who, turn.incoming.body, fetched=turn.incoming.fetched)
+        try:
+            again.ours, again.name, again.said, again.replies = turn.ours, turn.name, turn.said, turn.replies
+            why = await self._recorded(again, reply)
+            if why is None:
+                await turn.who.sessions.secure(again.held)
+                turn.is_recorded = True
+        finally:
+            await again.end()
         return why
 
     async def _recorded(self, turn: GatewayTurn, reply: Reply) -> str | None:
@@ -501,7 +542,8 @@ async def _set_body(turn: GatewayTurn) -> None:
     """What goes upstream: the client's own bytes as long as the view shows nothing else."""
     held, prefill = turn.held, turn.incoming.prefill
     held.is_shaped = held.is_shaped or held.journal.has_edits
-    turn.is_shaped = held.is_shaped or bool(turn.incoming.continues)  # the client hasn't all of it
+    # What the client itself says may not be all.
+    turn.is_shaped = held.is_shaped or bool(turn.incoming.continues or turn.incoming.fetched)
     turn.compacted = held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.ours and not turn.is_shaped:

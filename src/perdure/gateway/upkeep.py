@@ -162,7 +162,7 @@ async def work(
         store.work,
         f"{socket.gethostname()} {os.getpid()}",
         SessionUpkeep(gateway).work_of,
-        lease_seconds=gateway.active.gateway.lease_seconds / 2,
+        lease_seconds=gateway.active.gateway.lease_seconds * 6,
         on_end=lambda outcome: told.claims.labels(outcome).inc(),
     )
     try:

@@ -25,7 +25,7 @@ OnDeleted = Callable[[str, int], None]  # told now and then what was deleted, an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """One session of a listing. `messages` is None when only reading the whole journal would tell.
+    """One session of a listing. `messages` is None where its journal can't be read.
 
     `place` is where its journal stands, for people: a path, or the database and the session's id.
     """
@@ -52,10 +52,13 @@ class StoredJournal(Journal, Protocol):
     `hold` says that the owner is at work, again or still: `JournalLost` when somebody else opened the session for
     writing meanwhile, so that what is known here may be old. An append holds it as well. `release` says that the owner
     rests, and gives whether somebody else may open it now, and finds all that was acknowledged. Where a session has one
-    owner for as long as it is open, as on files, nobody may.
+    owner for as long as it is open, as on files, nobody may. `store` puts all that was acknowledged where a sudden end
+    of this process can't take it; the power of a disk's machine still can, until `sync`.
     """
 
     async def hold(self) -> None: ...
+
+    async def store(self) -> None: ...
 
     async def release(self) -> bool: ...
 
@@ -123,7 +126,9 @@ class KnownLink(NamedTuple):
 
 
 class Links(Protocol):
-    """Which session knows which beginning of a history (GW-4). It can be made anew from the journals; never raises.
+    """Which session knows which beginning of a history (GW-4). It can be made anew from the journals.
+
+    What it can't tell at the moment is a `JournalError`, so that nothing known passes for unknown.
 
     `longest` gives the session that knows the longest of these beginnings, and how many messages that is. What is
     `enter`ed is found at the latest by the next question in this process, and after `flush` by all. The session that

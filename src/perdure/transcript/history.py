@@ -28,6 +28,7 @@ _GIVEN = ("id", "status")  # what a server gives an item; some clients leave it 
 CLIENT = "client"  # the cursor of the last message that the client knows
 RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
 ASKED = "asked"  # the one of the last message before an answer of ours
+BEGUN = "begun"  # the same, with the id of the answer, kept before its client sees that id (GW-11)
 NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
 
 
@@ -172,6 +173,20 @@ class HistoryPosition:
         """The place as a record."""
         return Cursor(name=name, message=self.message, digest=f"{self.count}:{self.link.hex()}")
 
+    def begun(self, response: str) -> Cursor:
+        """The place that an answer of this id begins behind, as a record."""
+        return Cursor(name=BEGUN, message=self.message, digest=f"{self.count}:{self.link.hex()}:{response}")
+
     def is_on(self, links: Sequence[bytes]) -> bool:
         """Whether a history comes by this place."""
         return self.count < len(links) and links[self.count] == self.link
+
+
+def begun_answer(record: Record | None) -> tuple[HistoryPosition, str] | None:
+    """Return the place that an answer begins behind, and its id; None for any other record."""
+    if not isinstance(record, Cursor) or record.name != BEGUN:
+        return None
+    place, _, rest = (record.digest or "").partition(":")
+    link, _, response = rest.partition(":")
+    position = HistoryPosition.of(Cursor(name=BEGUN, message=record.message, digest=f"{place}:{link}"), BEGUN)
+    return None if position is None else (position, response)

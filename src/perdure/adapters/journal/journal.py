@@ -301,6 +301,9 @@ class FileJournal(GroupedAppends):
     async def hold(self) -> None:
         """Nothing: the session's lock is held until it is closed."""
 
+    async def store(self) -> None:
+        """No-op: what was appended is the file's."""
+
     async def release(self) -> bool:
         """Nothing, likewise: nobody else may write it."""
         return False

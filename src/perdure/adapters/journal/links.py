@@ -18,9 +18,9 @@ from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, check_database, make_private
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.store import SessionStore
-from perdure.errors import PerdureError
+from perdure.errors import JournalError, PerdureError
 from perdure.ports.home import KnownLink
-from perdure.transcript.history import CLIENT, NAMED, RECALLED, HistoryPosition
+from perdure.transcript.history import CLIENT, NAMED, RECALLED, HistoryPosition, begun_answer
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import Cursor, Record
 from perdure.transcript.response_items import named_items
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class FileLinks:
-    """The links of one tenant. Nothing here raises for what is wrong with the file: it is made anew.
+    """The links of one tenant. A damaged file is made anew.
 
     All work on the file is done in a thread, one piece at a time: a slow disk, or a tenant whose index is read together
     again, is nobody else's delay (SPD-8). What is entered waits for the next question or `flush`.
@@ -133,13 +133,15 @@ class FileLinks:
             self._db = None
 
     def _ask(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        try:
-            db = self._open()
-            with db:
-                return list(db.execute(statement, values))
-        except (sqlite3.Error, OSError) as e:
-            self._broken(e)
-            return []
+        for is_again in (False, True):
+            try:
+                db = self._open()
+                with db:
+                    return list(db.execute(statement, values))
+            except (sqlite3.Error, OSError) as e:
+                if not self._broken(e) or is_again:
+                    raise JournalError(f"{self._path}: {type(e).__name__}: the index can't be asked: try again") from e
+        raise AssertionError("unreachable")
 
     def _write(self, rows: list[KnownLink], renamed: list[str]) -> None:
         if not (rows or renamed):
@@ -176,8 +178,8 @@ class FileLinks:
             self._db = db
         return self._db
 
-    def _broken(self, error: Exception) -> None:
-        """A damaged file is put aside, so that the next use begins a new one; a full disk is nobody's damage."""
+    def _broken(self, error: Exception) -> bool:
+        """Close the file, and remove a damaged one, so that the next use begins a new one; whether it was damaged."""
         self._closed()
         _LOG.warning("the index of sessions can't be used: %s", type(error).__name__)
         is_damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
@@ -185,6 +187,7 @@ class FileLinks:
             for name in ("", "-wal", "-shm"):
                 path = self._path.with_name(self._path.name + name)
                 path.unlink(missing_ok=True)
+        return is_damaged
 
 
 def _unname(db: sqlite3.Connection, sessions: Iterable[str]) -> None:
@@ -238,6 +241,8 @@ def links_in(records: Iterable[Record], session: str, answers: dict[MessageId, t
         elif (place := HistoryPosition.of(record, CLIENT)) is not None:
             for identity in answers.get(place.message, ("",)):
                 yield KnownLink(place.link, session, place.count, identity)
+        elif (begun := begun_answer(record)) is not None:
+            yield KnownLink(begun[0].link, session, begun[0].count, begun[1])
 
 
 def name_in(records: Iterable[Record]) -> str | None:

@@ -124,6 +124,10 @@ class OwnedJournal:
             raise JournalLost(f"{self._kept.header.session}: another process has opened the session meanwhile")
         self._kept.held_until = self._home.clock() + self._home.lease_seconds
 
+    async def store(self) -> None:
+        """What the port says."""
+        await self.sync()
+
     async def release(self) -> bool:
         """Rest: another owner may come."""
         await self.sync()

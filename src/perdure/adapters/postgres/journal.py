@@ -245,6 +245,10 @@ class PostgresJournal(GroupedAppends):
 
     # --- writing
 
+    async def store(self) -> None:
+        """What the port says: what the database has is durable."""
+        await self.sync()
+
     async def sync(self) -> None:
         """Make durable what was acknowledged so far under `durability="process"`; `JournalError` when it can't be."""
         async with self._turn:

@@ -132,12 +132,8 @@ class PostgresLinks:
 
     async def _ask(self, statement: str, value: object) -> list[tuple[Any, ...]]:
         await self.flush()
-        try:
-            tenant = await self._db.tenant(self._tenant)
-            return [] if tenant is None else await self._db.ask(tenant, statement, (tenant, value))
-        except JournalError as e:
-            _LOG.warning("the index of sessions can't be used: %s", e)
-            return []
+        tenant = await self._db.tenant(self._tenant)
+        return [] if tenant is None else await self._db.ask(tenant, statement, (tenant, value))
 
 
 def key_of(text: str) -> bytes:

@@ -24,13 +24,16 @@ class ResponseBuilder:
     def __init__(self, model: str) -> None:
         self._model = model
         self._items: dict[int, dict[str, Any]] = {}  # those that are whole, by their place in the output
-        self._response: dict[str, Any] | None = None  # as its last event has it
+        self._begun: dict[str, Any] = {}  # the response as its first event has it …
+        self._response: dict[str, Any] | None = None  # … and its last
 
     def feed(self, event: dict[str, Any]) -> None:
         """Enter an event. Raises the `ModelError` that it tells of."""
         kind = event.get("type")
         if kind == "response.output_item.done":
             self._items[event["output_index"]] = event["item"]
+        elif kind == "response.created":
+            self._begun = event["response"]
         elif kind in ENDS:
             self._response = event["response"]
         elif kind == "response.failed":
@@ -42,8 +45,16 @@ class ResponseBuilder:
         """The answer. Raises `StreamCut` when its end never came."""
         if self._response is None:
             raise StreamCut("the stream ended before the answer did")
-        items = [self._items[place] for place in sorted(self._items)]
-        return reply_of_response({**self._response, "output": self._response.get("output") or items}, self._model)
+        output = self._response.get("output") or self._whole_items()
+        return reply_of_response({**self._response, "output": output}, self._model)
+
+    def so_far(self) -> Reply:
+        """Return the items that are whole, as an answer that isn't."""
+        told = {"status": "incomplete", "output": self._whole_items(), "usage": None}
+        return reply_of_response({**self._begun, **told}, self._model)
+
+    def _whole_items(self) -> list[dict[str, Any]]:
+        return [self._items[place] for place in sorted(self._items)]
 
 
 def reply_of_response(response: dict[str, Any], model: str) -> Reply:
