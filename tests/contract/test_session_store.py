@@ -237,10 +237,10 @@ def test_a_long_session_is_listed_by_its_ends(tmp_path: Path, between_bytes: int
 def test_what_the_ends_do_not_show_is_looked_for_in_between(tmp_path: Path, first_bytes: int, more: int) -> None:
     """ENG-5, finding A7: a session that was never closed is listed with its title, client, folder and count."""
     filler = tuple((said(f"f{n}", "x" * 900),) for n in range(more))
-    about = Titled(title="T", client="Codex 1", folder="/work/app")
+    about = Titled(title="T", client="Codex 1", folder="/srv/app")
     made(tmp_path, "s1", (said("m1", "first " * (first_bytes // 6)),), (said("m2", "so"), about), *filler)
     info = listed(tmp_path)
-    assert (info.messages, info.title, info.client, info.folder) == (2 + more, "T", "Codex 1", "/work/app")
+    assert (info.messages, info.title, info.client, info.folder) == (2 + more, "T", "Codex 1", "/srv/app")
     assert info.last_prompt and info.problem is None
 
 

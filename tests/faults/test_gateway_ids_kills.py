@@ -23,6 +23,7 @@ from tests.agents import until
 from tests.gateways import in_loop
 
 from perdure.testing import FakeServer, FakeUpstream
+from perdure.testing.server import HeldStream
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -47,7 +48,7 @@ class Gate:
     """`perdure serve` as a process on a port of its own."""
 
     home: Path
-    store: str
+    store: str = ""  # files, without one
     url: str = ""
     process: subprocess.Popen[str] | None = None
 
@@ -55,8 +56,9 @@ class Gate:
         env = {**os.environ, "PERDURE_HOME": str(self.home)}
         env |= {"ALICE": "alice-key", "BOB": "bob-key", "SHARED": "shared-key"}
         port = self.url.rpartition(":")[2] or "0"
+        store = ["--store", self.store] if self.store else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "perdure", "serve", "--port", port, "--json", "--store", self.store],
+            [sys.executable, "-m", "perdure", "serve", "--port", port, "--json", *store],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -193,3 +195,33 @@ async def test_every_id_goes_on_after_kills_and_an_outage(
         finally:
             for gate in gates:
                 gate.kill()
+
+
+@in_loop
+async def test_an_id_goes_on_after_a_kill_and_a_restart_on_files(tmp_path: Path) -> None:
+    """GW-11, finding A1: kill -9 of the only gateway in a stream; the next one knows this id and those of before."""
+    async with (
+        FakeServer(FakeUpstream(script=["one", "two " * 30, "three", "four"])) as server,
+        aiohttp.ClientSession(headers={"authorization": "Bearer own-key-1"}) as http,
+    ):
+        (tmp_path / "config.toml").write_text(f'[gateway.upstreams.openai]\nurl = "{server.url}"\n')
+        gate = Gate(tmp_path)
+        await gate.start()
+        try:
+            body: dict[str, Any] = {"model": "gpt-6-sol", "input": "the word is heron"}
+            async with http.post(f"{gate.url}/v1/responses", json=body) as answer:
+                first = (await answer.json())["id"]
+            server.faults.append(HeldStream(after_events=4))
+            body |= {"input": "the number is 7", "previous_response_id": first, "stream": True}
+            async with http.post(f"{gate.url}/v1/responses", json=body) as answer:
+                await answer.content.readline()
+                event = msgspec.json.decode((await answer.content.readline()).removeprefix(b"data: "))
+                gate.kill()
+            await gate.start()
+            for previous, said in ((first, ["heron"]), (event["response"]["id"], ["heron", "the number is 7"])):
+                body = {"model": "gpt-6-sol", "input": "go on", "previous_response_id": previous}
+                async with http.post(f"{gate.url}/v1/responses", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                assert all(word in server.read[-1].said for word in said)
+        finally:
+            gate.kill()

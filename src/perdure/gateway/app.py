@@ -614,7 +614,7 @@ def _with_deletion(send: Send, response: str) -> Send:
 
 
 def _renamed(send: Send, response: str) -> Send:
-    """Send an upstream's answer about a response under the id that its client knows it by (GW-11)."""
+    """Send an upstream's answer about a response under the id that its client knows it by."""
     start: AsgiMessage = {}
     parts: list[bytes] = []
 

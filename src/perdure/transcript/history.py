@@ -28,7 +28,7 @@ _GIVEN = ("id", "status")  # what a server gives an item; some clients leave it 
 CLIENT = "client"  # the cursor of the last message that the client knows
 RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
 ASKED = "asked"  # the one of the last message before an answer of ours
-BEGUN = "begun"  # the same, with the id of the answer, kept before its client sees that id (GW-11)
+BEGUN = "begun"  # the same, with the id of the answer, kept before its client sees that id
 NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
 
 

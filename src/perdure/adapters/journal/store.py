@@ -184,7 +184,8 @@ def _search_lines(fd: int, size: int, version: int, found: ListingFacts) -> None
         found.read_lines(lines, version)
         end = start + len(cut) + 1 if lines else end
         width *= 2
-        found.is_counted = found.is_counted or start == 0
+        if start == 0:
+            found.is_counted = True
     if start > 0 and not found.is_complete:
         _, *head = read_at(fd, min(EDGE_BYTES, end), 0).split(b"\n")
         found.read_lines(head, version)
