@@ -118,7 +118,9 @@ def list_sessions(
         most = limit or (_MOST_TOLD if json else _MOST_SHOWN)
         found = in_loop(_in_database, kept, project, earliest, matches, most)
     else:
-        found = in_loop(_on_files, kept, project, earliest, matches)
+        found = in_loop(
+            _on_files, kept, project, earliest, matches if grep else None, limit or (None if json else _MOST_SHOWN)
+        )
     shown = found.sessions[: limit or (len(found.sessions) if json else _MOST_SHOWN)]
     if json:
         for info in shown:
@@ -140,10 +142,9 @@ def list_sessions(
         _list_own(shown, found)
     if found.has_more:
         out(f"\nand more: --limit {2 * len(shown)} shows them, --since and --grep fewer")
-    elif len(shown) < len(found.sessions):
-        rest = len(found.sessions) - len(shown)
-        out(f"\n{rest:,} more: --limit {len(found.sessions)} shows all, --since and --grep fewer")
-    if problems := [info for info in found.sessions if info.problem]:
+    elif rest := (found.count or len(found.sessions)) - len(shown):
+        out(f"\n{rest:,} more: --limit {rest + len(shown)} shows all, --since and --grep fewer")
+    if problems := [info for info in shown if info.problem]:
         out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` says more")
     if gateway:
         out("\n`perdure report ID -o report.html` makes a page of one")
@@ -153,7 +154,8 @@ def list_sessions(
 class SessionListing:
     """Sessions that were asked for, the last written first, each with a number or a tenant, by its place.
 
-    `has_others`: whether there are some that weren't asked for; `has_more`: whether some that were aren't here.
+    `has_others`: whether there are some that weren't asked for; `has_more`: whether some that were aren't here. `count`
+    is how many were, where that is known though not all are here.
     """
 
     where: str
@@ -163,24 +165,40 @@ class SessionListing:
     tenants: Mapping[str, str] = field(default_factory=dict)
     has_others: bool = False
     has_more: bool = False
+    count: int = 0
     hint: str = ""
 
 
 async def _on_files(
-    kept: KeptIn, project: Path | None, earliest: float | None, matches: Callable[[str], bool]
+    kept: KeptIn,
+    project: Path | None,
+    earliest: float | None,
+    matches: Callable[[str], bool] | None,
+    most: int | None,
 ) -> SessionListing:
+    """Of journals only those are opened that are shown, unless all have to be for what they say."""
     from perdure.adapters.journal import SessionStore, short_ids
+    from perdure.adapters.journal.home import FileHome
+    from perdure.adapters.journal.store import describe
 
     async with kept.home() as files:
-        everything = await files.sessions()
-        chosen = everything if project is None else await files.sessions(str(project))
-        where = files.name
+        assert isinstance(files, FileHome)
+        everything = files.by_time()
+        chosen = everything if project is None else files.by_time(str(project))
+        late = [directory for modified, directory in chosen if earliest is None or modified >= earliest]
+        if matches is None:
+            sessions, found = [describe(directory / JOURNAL) for directory in late[:most]], len(late)
+        else:
+            described = (describe(directory / JOURNAL) for directory in late)
+            sessions = [info for info in described if _is_meant(info, earliest, matches)]
+            found = len(sessions)
     return SessionListing(
-        where=where,
-        sessions=[info for info in chosen if _is_meant(info, earliest, matches)],
-        numbers={info.place: number for number, info in enumerate(everything, 1)},
-        short=short_ids(info.id for info in everything),
+        where=files.name,
+        sessions=sessions,
+        numbers={str(directory / JOURNAL): number for number, (_, directory) in enumerate(everything, 1)},
+        short=short_ids((one.name for _, one in everything), only=[info.id for info in sessions]),
         has_others=bool(everything),
+        count=found,
         hint="" if kept.store or kept.tenant else _hint(SessionStore(home())),
     )
 

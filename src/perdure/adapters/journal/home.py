@@ -115,7 +115,7 @@ class FileHome:
 
         def listed() -> Sequence[ListedSession]:
             found: list[ListedSession] = []
-            for modified, directory in self._by_time(project):
+            for modified, directory in self.by_time(project):
                 if len(found) == limit or (since is not None and modified < since):
                     break
                 is_early = behind is not None and (modified, directory.name) >= (behind.modified, behind.id)
@@ -125,6 +125,19 @@ class FileHome:
             return tuple(found)
 
         return await anyio.to_thread.run_sync(listed)
+
+    def by_time(self, project: str | None = None) -> list[tuple[float, Path]]:
+        """List folders of sessions with the time of the last write, the last one first; those without a journal last.
+
+        No journal is opened, and the call blocks for the disk.
+        """
+        found = []
+        for directory in self.files.directories(project):
+            try:
+                found.append((os.stat(f"{directory}/{JOURNAL}").st_mtime, directory))
+            except OSError:
+                found.append((0.0, directory))
+        return sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)
 
     def archive(self, project: str | None = None) -> StoreArchive:
         """What was said in all sessions, or in those of a project."""
@@ -207,15 +220,6 @@ class FileHome:
             scan = reader.scan(reader.body)
         return LoadedJournal(header=scan.header, records=scan.placed, whole=True)
 
-    def _by_time(self, project: str | None) -> list[tuple[float, Path]]:
-        """The folders of sessions with the time of the last write, the last one first; those without a journal last."""
-        found = []
-        for directory in self.files.directories(project):
-            try:
-                found.append(((directory / JOURNAL).stat().st_mtime, directory))
-            except OSError:
-                found.append((0.0, directory))
-        return sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)
 
 
 class FileStore:

@@ -12,10 +12,11 @@ import re
 import secrets
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 
 import anyio.to_thread
@@ -498,13 +499,28 @@ def short_ids(ids: Iterable[str], *, only: Iterable[str] | None = None) -> dict[
 
     Our own ids begin with the time, which those of a day share: their end is taken. Of others it is the beginning.
     """
-    names = tuple(ids)
-    found = {}
-    for name in names if only is None else only:
-        rest = name.removeprefix(ID_PREFIX)
-        parts = (rest[-n:] if rest != name else rest[:n] for n in range(_SHORT_CHARS, len(rest)))
-        found[name] = next((part for part in parts if sum(part in other for other in names) == 1), name)
+    names = Counter(ids)
+    found = {name: name for name in (names if only is None else only)}
+    waiting = list(found)
+    for length in count(_SHORT_CHARS):
+        parts = {name: part for name in waiting if (part := _short_part(name, length)) is not None}
+        if not parts:
+            return found
+        wanted, held = set(parts.values()), Counter[str]()
+        for name, times in names.items():
+            for part in wanted.intersection(name[at : at + length] for at in range(len(name) - length + 1)):
+                held[part] += times
+        found |= {name: part for name, part in parts.items() if held[part] == 1}
+        waiting = [name for name, part in parts.items() if held[part] > 1]
     return found
+
+
+def _short_part(name: str, length: int) -> str | None:
+    """So many characters of an id that may stand for it; None where that would be all of it."""
+    rest = name.removeprefix(ID_PREFIX)
+    if length >= len(rest):
+        return None
+    return rest[-length:] if rest != name else rest[:length]
 
 
 async def open_subagent(
