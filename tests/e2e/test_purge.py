@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
 import json
@@ -72,12 +71,12 @@ def spread(place: Path) -> Path:
         made = await bench(project, home=home, settings={"memory_extract": False})
         made.model.upstream.script.extend(
             [
-                calls(("Write", {"file_path": str(project / "a.py"), "content": f"KEY = {CANARY!r}\n"})),
+                calls(("Write", {"file_path": str(project / "a.py"), "content": f"KEY = '{CANARY}'\n"})),
                 calls(("Bash", {"command": f"printf '%s\\n' 'made by {WORD}'; seq 1 30000"})),
                 "It is done.",
             ]
         )
-        await made.agent.say(f"Remember {CANARY} and {base64.b64encode(CANARY.encode()).decode()}, please")
+        await made.agent.say(f"Remember {CANARY}, please")
         await made.agent.session.append(
             Message.of("user", [{"type": "text", "text": json.dumps({"nested": json.dumps({"key": CANARY})})}])
         )
@@ -407,7 +406,7 @@ def test_memories_are_renamed_whatever_form_their_names_have(place: Path, direct
     (directory.parent / "memory").rename(elsewhere)
     (place / "link").symlink_to(elsewhere)
     (home / "config.toml").write_text(f'memory_directory = "{place / "link"}"\n')
-    for name in ("Zq-Canary-4711x.md", "project_ZQ-CANARY-4711X.md"):
+    for name in ("Zq-Canary-4711x.md", "project_Zq-Canary-4711x.md"):
         (elsewhere / name).write_text("---\nname: x\n---\nnothing of it\n")
     with (elsewhere / "MEMORY.md").open("a") as index:
         index.write("- [x](Zq-Canary-4711x.md): nothing\n")

@@ -221,7 +221,6 @@ class FileHome:
         return LoadedJournal(header=scan.header, records=scan.placed, whole=True)
 
 
-
 class FileStore:
     """`ports.Store` in a folder: the person's own home, and in `gateway/tenants` one for each tenant."""
 
