@@ -22,6 +22,7 @@ from perdure.errors import BadSetting, PerdureError, SessionNotFound
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
     from perdure.adapters.journal import SessionStore
+    from perdure.adapters.stores import StoreRoot
 
 
 LAST = "@last"
@@ -138,6 +139,14 @@ def last_session(store: SessionStore, project: Path) -> Path:
     if not found:
         raise SessionNotFound(f"{project}: no session in this folder yet; `perdure sessions` lists all there are")
     return found[0]
+
+
+def beside_home(config: Config) -> tuple[StoreRoot, ...]:
+    """Where Perdure writes beside its home."""
+    from perdure.adapters.stores import logs_of, roots_beside
+
+    logs = logs_of(config.settings.events, config.gateway.get("access_log"))
+    return roots_beside(config.home, os.environ, logs)
 
 
 def short_name(directory: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, Sets, complete_sessions, configured, examples, family, located
+from perdure.cli.arguments import Json, Sets, beside_home, complete_sessions, configured, examples, family, located
 from perdure.cli.kept import KeptIn, StoreUrl
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, note, out, out_json, plural, size
 from perdure.errors import BadSetting
@@ -26,6 +26,7 @@ _KINDS = {
     "blob": "stored result",
     "checkpoints": "checkpoint store",
     "memory": "memory file",
+    "state": "state of the plugin",
     "file": "other file",
 }
 
@@ -67,12 +68,13 @@ def purge(
     message = find_message(located(session), identity) if session is not None and identity is not None else None
     texts = () if message is not None else (_text_to_purge(),)
     memories, links = _memories_elsewhere(config)
-    job = Purge(config.home, getpass.getuser(), time.time(), texts, message, memories)
+    beside = beside_home(config)
+    job = Purge(config.home, getpass.getuser(), time.time(), texts, message, memories, beside)
     found = job.look()
     if not (dry_run or yes or _is_agreed(found)):
         note("nothing was changed")
         raise typer.Exit(EXIT_FAILED)
-    report = found if dry_run else Purge(job.home, job.by, job.at, texts, message, job.also).carry_out()
+    report = found if dry_run else Purge(job.home, job.by, job.at, texts, message, memories, beside).carry_out()
     report.unread += [f"{one}: a link in a project, which a purge doesn't follow" for one in links]
     if json:
         out_json(
@@ -116,6 +118,8 @@ def _is_agreed(found: PurgeReport) -> bool:
 
 
 def _tell(report: PurgeReport, *, is_done: bool) -> None:
+    from perdure.adapters.stores import ELSEWHERE
+
     counts = Counter(_KINDS[place.what] for place in report.places)
     told = ", ".join(plural(count, kind) for kind, count in counts.items())
     if not is_done:
@@ -128,7 +132,8 @@ def _tell(report: PurgeReport, *, is_done: bool) -> None:
     for line in report.unread:
         note(f"not searched: {line}")
     if is_done:
-        note("your own files, logs of other agents, and what a model said of it in other words aren't searched")
+        for one in ELSEWHERE:
+            note(f"not searched: {one}")
 
 
 def _memories_elsewhere(config: Config) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -175,7 +180,8 @@ def gc(
     from perdure.adapters.care.collect import HomeCollection
 
     config = configured(sets or ())
-    wanted = HomeCollection(config.home, time.time(), config.settings.retention_days, config.settings.max_home_bytes)
+    days, most = config.settings.retention_days, config.settings.max_home_bytes
+    wanted = HomeCollection(config.home, time.time(), days, most, beside=beside_home(config))
     done = wanted.collect(dry_run=dry_run)
     if json:
         gone = [{"path": str(one.path), "bytes": one.bytes, "why": one.why} for one in done.gone]

@@ -244,7 +244,9 @@ def _read(path: Path) -> str:
 
 def _edited(record: str) -> str:
     """The record after a person had it in an editor."""
-    with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
+    from perdure.adapters.stores import DRAFTS
+
+    with tempfile.TemporaryDirectory(prefix=DRAFTS) as folder:
         path = Path(folder) / "record.md"
         try:
             path.write_text(record, encoding="utf-8")

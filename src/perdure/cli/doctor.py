@@ -21,7 +21,7 @@ import typer
 
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.machine.system import CLOSE_ON_EXEC, HAS_MODES, user_id
-from perdure.cli.arguments import Json, configured, examples, family, home
+from perdure.cli.arguments import Json, beside_home, configured, examples, family, home
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
@@ -122,6 +122,7 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield from _home(place, repairs)
     if place.is_dir():
         yield _storage(place)
+    yield from _stores(place, repairs)
     yield from _sessions(list(every_journal(place)), repairs)
     yield from _leftovers(place / "projects")
 
@@ -289,6 +290,29 @@ def _too_open(path: Path) -> str | None:
     if about.st_uid != user_id():
         return f"{path}: belongs to another user ({about.st_uid})"
     return f"{path}: others may read it ({mode:04o}); chmod {wanted:o} it" if mode & 0o077 else None
+
+
+def _stores(place: Path, repairs: bool) -> Iterator[Finding]:
+    """Where Perdure writes: what it doesn't know there, and what others may read of the plugin's state."""
+    from perdure.adapters.stores import StoreRoot, files_below
+
+    try:
+        beside = beside_home(configured())
+    except BadSetting:  # which is told above
+        return
+    found = ", ".join(str(root.path) for root in beside)
+    yield Finding("stores", "ok", f"{place}{f', {found}' if found else ''}")
+    for root in (StoreRoot("home", place), *beside):
+        unknown = [path for path in files_below(root) if root.kind_of(path) is None]
+        for path in unknown[:_SHOWN]:
+            yield Finding("stores", "note", f"{path}: nothing that this version of Perdure writes")
+        if len(unknown) > _SHOWN:
+            yield Finding("stores", "note", f"and {len(unknown) - _SHOWN:,} more in {root.path}")
+        for folder in root.path.glob("sessions/*") if root.where == "plugin" else ():
+            if repairs and any(_made_private(folder)):
+                yield Finding("stores", "note", f"repaired: {folder} closed to other users")
+            if (trouble := _too_open(folder)) is not None:
+                yield Finding("stores", "problem", trouble)
 
 
 def _storage(place: Path) -> Finding:

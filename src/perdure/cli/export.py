@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from perdure.adapters.journal import JOURNAL
-from perdure.cli.arguments import Force, Json, OneOfFile, Output, complete_sessions, configured, examples, family
+from perdure.cli.arguments import (
+    Force,
+    Json,
+    OneOfFile,
+    Output,
+    beside_home,
+    complete_sessions,
+    configured,
+    examples,
+    family,
+)
 from perdure.cli.kept import HERE, KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
 from perdure.cli.output import (
@@ -456,8 +466,9 @@ def _export_all(folder: Path, config: Config, kept: KeptIn, forms: tuple[str, ..
         raise BadSetting("--all writes many files: -o names a folder for them")
     if os.path.lexists(folder) and not folder.is_dir():
         raise BadSetting(f"{folder}: is no folder; name one, or one that isn't there yet")
-    for home in (config.home, *([] if kept.is_database or not kept.store else [Path(kept.store)])):
-        _check_apart(folder, home)
+    homes = (config.home, *([] if kept.is_database or not kept.store else [Path(kept.store)]))
+    for kept_in in (*homes, *(root.path for root in beside_home(config) if root.where == "plugin")):
+        _check_apart(folder, kept_in)
     tenants = in_loop(_tenants, kept)
     # Names are nobody else's business, and links that others may put there aren't followed: it may be any drive.
     with (
@@ -531,7 +542,7 @@ def _told_and_counted(place: KeptIn, outcomes: Counter[str], kind: str) -> Itera
 
 
 def _check_apart(folder: Path, home: Path) -> None:
-    """Refuse a folder that holds a home, or stands in one: an export is a copy, and its names are a home's own.
+    """Refuse a folder that holds a store, or stands in one: an export is a copy, and its names are a home's own.
 
     Raises:
         BadSetting: It does.

@@ -633,6 +633,7 @@ def edit(
     What others change meanwhile is merged, or kept in a file beside it.
     """
 
+    from perdure.adapters.stores import DRAFTS
     from perdure.engine.guarded_memory import over_limits
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import INDEX, topic
@@ -643,7 +644,7 @@ def edit(
     if there is None:
         raise typer.Exit(_no_such(file, folder))
     name, base = there
-    drafts = Path(tempfile.mkdtemp(prefix="perdure-"))
+    drafts = Path(tempfile.mkdtemp(prefix=DRAFTS))
     draft = drafts / Path(name).name
     try:
         draft.write_bytes(base.encode("utf-8", "surrogateescape"))

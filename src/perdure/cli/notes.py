@@ -139,8 +139,10 @@ async def _edited_copy(file: NotesFile) -> None:
     """
     import anyio
 
+    from perdure.adapters.stores import DRAFTS
+
     before = await file.read()
-    copy = Path(tempfile.mkdtemp(prefix="perdure-")) / "notes.md"
+    copy = Path(tempfile.mkdtemp(prefix=DRAFTS)) / "notes.md"
 
     def edited() -> bytes:
         copy.write_bytes(before or b"")

@@ -60,6 +60,7 @@ def record(
     that is. Nothing is changed.
     """
     from perdure.adapters.config import UnusableValue, parse_setting
+    from perdure.adapters.stores import DRAFTS
     from perdure.compaction.parts import PARTS, tokens_of
     from perdure.plugin.carried import open_carried
     from perdure.plugin.record import record as record_of
@@ -71,7 +72,7 @@ def record(
     log = log.expanduser().absolute()
     if not log.is_file():
         raise SessionNotFound(f"{log}: there is no such log")
-    with tempfile.TemporaryDirectory(prefix="perdure-") as folder, open_carried(folder, str(log)) as carried:
+    with tempfile.TemporaryDirectory(prefix=DRAFTS) as folder, open_carried(folder, str(log)) as carried:
         carried.read_on()
         text = record_of(carried, budget)
         head = carried.head

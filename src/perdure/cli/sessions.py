@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.adapters.journal import JOURNAL
-from perdure.cli.arguments import Json, SessionName, configured, examples, home, matching, moment_since
+from perdure.cli.arguments import Json, SessionName, beside_home, configured, examples, home, matching, moment_since
 from perdure.cli.kept import KeptIn, StoreUrl, TenantName
 from perdure.cli.loop import in_loop
 from perdure.cli.output import (
@@ -495,6 +495,7 @@ def delete(
     """Delete a session with everything it stored, for good."""
     import anyio
 
+    from perdure.adapters.care.collect import forget_session
     from perdure.adapters.journal.home import FileHome
 
     async def body() -> dict[str, Any]:
@@ -503,6 +504,7 @@ def delete(
                 _agree(named.id)
             if isinstance(named.home, FileHome):  # of which several projects may have this id
                 await anyio.to_thread.run_sync(named.home.files.delete, named.reference)
+                await anyio.to_thread.run_sync(forget_session, named.home.path, named.id, beside_home(configured()))
                 return {"deleted": named.id, "directory": str(named.reference)}
             await named.home.delete(named.id)
             return {"deleted": named.id}

@@ -6,6 +6,7 @@ may need no more than the line.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import Final, Literal
 
@@ -14,8 +15,9 @@ import msgspec
 from perdure.adapters.machine.system import open_itself, read_at
 from perdure.plugin.hook import STATE
 
-VERSION: Final = 1
+VERSION: Final = 2
 DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what reading something damaged raises
+_SEAM_CHARS = 16
 _SEAM_BYTES = 64  # in front of where reading goes on: whether it is still the same log
 
 LoggedClient = Literal["claude-code", "codex"]
@@ -72,5 +74,6 @@ def write_state(folder: str, fd: int, head: StateHead, body: bytes) -> None:
 
 
 def _seam(fd: int, offset: int) -> str:
-    """What stands in front of the place where reading goes on: by it a log is known for the same."""
-    return read_at(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES)).hex()
+    """The digest of what stands in front of the place where reading goes on: by it a log is known for the same."""
+    before = read_at(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES))
+    return hashlib.sha256(before).hexdigest()[:_SEAM_CHARS]

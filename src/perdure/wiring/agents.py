@@ -23,6 +23,7 @@ from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles
 from perdure.adapters.machine.clients import CLAUDE
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.system import NO_AGENT, needs_unix
+from perdure.adapters.stores import DRAFTS
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
@@ -89,7 +90,7 @@ async def agent(
     if isinstance(stored, SessionFiles):
         folder, children = stored.directory, _file_children(stored, parts)
     else:
-        folder = Path(mkdtemp(prefix="perdure-"))
+        folder = Path(mkdtemp(prefix=DRAFTS))
         cleanup.callback(rmtree, folder, ignore_errors=True)
         children = _memory_children(parts, str(project), session.id)
     saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None

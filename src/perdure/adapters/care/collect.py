@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -29,14 +29,13 @@ from perdure.adapters.journal.store import (
     homes_of,
     session_journals,
 )
-from perdure.adapters.memory.directory import CACHES
+from perdure.adapters.stores import UNUSED, StoreRoot, files_below
 from perdure.errors import JournalError, PerdureError, SessionBusy
 from perdure.transcript.records import Titled
 
 GRACE_SECONDS = 3_600.0  # what is younger may be at work
 KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
 _DAY_SECONDS = 86_400.0
-_CACHE_DAYS = 30  # an index of memories that nobody asked for so long
 _DAMAGE = (f"{JOURNAL}.*", "*.damaged-*")  # names of what was set aside, beside journals and stored results
 _DRAFT = re.compile(r"\.(?:new|draft)-(?:\d+-)?[0-9a-f]+$")  # how what never got its name ends
 _Inode = tuple[int, int]
@@ -76,6 +75,7 @@ class HomeCollection:
         retention_days: Sessions that were written last so long ago go; None keeps them.
         max_bytes: The oldest sessions go until the home has no more; None for no limit.
         grace_seconds: What was written within that time stays.
+        beside: Where Perdure writes beside the home.
     """
 
     home: Path
@@ -83,6 +83,7 @@ class HomeCollection:
     retention_days: float | None = None
     max_bytes: int | None = None
     grace_seconds: float = GRACE_SECONDS
+    beside: tuple[StoreRoot, ...] = ()
 
     def collect(self, *, dry_run: bool = False) -> Collected:
         """Remove leftovers, and sessions as far as retention and quota say so."""
@@ -109,8 +110,8 @@ class HomeCollection:
 
     def _is_behind_link(self, path: Path, done: Collected) -> bool:
         """Whether a link stands in the way, and say so. The home and its folder of projects may be links themselves."""
-        projects = self.home / PROJECTS
-        link = first_link(path, projects if path.is_relative_to(projects) else self.home)
+        roots = (self.home / PROJECTS, self.home, *(root.path for root in self.beside))
+        link = first_link(path, next(filter(path.is_relative_to, roots)))
         if link is not None and (told := f"{link}: a link, which gc doesn't follow") not in done.left:
             done.left.append(told)
         return link is not None
@@ -139,9 +140,12 @@ class HomeCollection:
         for path in sorted({path for root in roots for path in root.rglob("*") if _DRAFT.search(path.name)}):
             if path.is_file() and self._is_old(path):
                 yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
-        for path in sorted((self.home / CACHES).glob("*.msgpack")):
-            if self._is_old(path, _CACHE_DAYS * _DAY_SECONDS):
-                yield Unneeded(path, path.lstat().st_size, "an index of memories that nobody asked for any more")
+        for root in (StoreRoot("home", self.home), *self.beside):
+            for where, pattern, days, why in UNUSED:
+                for path in sorted(root.path.glob(pattern) if pattern else (root.path,)) if where == root.where else ():
+                    written = max(path, *files_below(StoreRoot(where, path)), key=lambda one: one.lstat().st_mtime)
+                    if self._is_old(written, days * _DAY_SECONDS):
+                        yield Unneeded(path, _freed_by(path), why)
 
     def _remove(self, one: Unneeded, done: Collected, *, dry_run: bool) -> None:
         if self._is_behind_link(one.path, done):
@@ -261,6 +265,28 @@ class HomeCollection:
                 done.gone.append(Unneeded(path, spared, "what the index had of deleted sessions"))
         except (IndexUnusable, sqlite3.Error, OSError) as e:
             done.left.append(f"{path}: {e}")
+
+
+def forget_session(home: Path, session: str, beside: Sequence[StoreRoot]) -> None:
+    """Remove what other stores have of a session that was deleted: its words in the index, and the plugin's state.
+
+    Raises:
+        FolderBusy: A hook is writing that state.
+        PerdureError: It can't be removed.
+    """
+    from perdure.adapters.care.purge import locked_folder
+
+    plugins = [StoreRoot("plugin", home / "plugin"), *(root for root in beside if root.where == "plugin")]
+    for folder in (root.path / "sessions" / session for root in plugins):
+        if (folder / "state").is_file() and first_link(folder, folder.parent.parent) is None:
+            with locked_folder(folder):
+                shutil.rmtree(folder)
+    if (index := home / INDEX).is_file():
+        try:
+            with open_search_index(index) as opened:
+                opened.refresh((), forget_others=False)
+        except (IndexUnusable, sqlite3.Error, OSError) as e:
+            raise PerdureError(f"{index}: still has what was said in {session}: {e}; delete this file") from e
 
 
 def _lock_of(session: Path, done: Collected) -> SessionLock | None:

@@ -6,15 +6,18 @@ written anew behind everything else, the one with the message last, so that whoe
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
+import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -31,17 +34,20 @@ from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.projects import PROJECTS
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, discard_index
-from perdure.adapters.journal.store import BLOBS
+from perdure.adapters.journal.store import BLOBS, homes_of
 from perdure.adapters.machine.rooted import RootedFolder
-from perdure.adapters.machine.system import read_file
+from perdure.adapters.machine.system import open_folder_lock, read_file, try_lock
+from perdure.adapters.machine.trust import CONFIG
 from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
+from perdure.adapters.stores import Holds, StoreRoot
 from perdure.context.view import THINKING, project
 from perdure.errors import (
     DamagedLine,
     FileMissing,
     FileRefused,
+    FolderBusy,
     JournalError,
     MalformedBlock,
     PerdureError,
@@ -58,7 +64,6 @@ from perdure.transcript.messages import Message
 from perdure.transcript.records import BlockChange, Compacted, Edit, Noted, Record, ThinkingDropped, Worded
 
 PURGED = "purged"  # the kind of the note that a purge leaves in a journal
-_USERS_OWN = ("config.toml", "config")  # what a person wrote by hand: it is named, and left to them
 _SEQ = re.compile(rb'\{"seq":\d+,')
 _BEFORE = "before"
 _OBJECTS = "objects"
@@ -66,9 +71,9 @@ _LEAST_QUOTED = 24  # characters of a line of a message that others may have quo
 _MOST_QUOTED = 200
 _QUOTE_CHARS = 300  # a longer line is looked for in pieces
 _MEMORIES = frozenset({MEMORY, AGENTS, AGENTS_LOCAL})
-_BESIDE_INDEX = ("", "-journal", "-wal", "-shm")
+_LOCK_SECONDS = 5.0  # for a hook of the plugin that is at work
 
-What = Literal["journal", "blob", "checkpoints", "memory", "file"]
+What = Literal["journal", "blob", "checkpoints", "memory", "state", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,7 @@ class Purge:
         texts: What to take out; none for a message.
         message: The message to take out instead.
         also: Folders of memories that stand elsewhere. On the way to their files no link is followed.
+        beside: Where Perdure writes beside the home.
         by: Who asked for it.
         at: When, in seconds since 1970.
         disk: Through what journals and blobs are written.
@@ -200,10 +206,12 @@ class Purge:
     texts: tuple[str, ...] = ()
     message: PurgedMessage | None = None
     also: tuple[Path, ...] = ()
+    beside: tuple[StoreRoot, ...] = ()
     disk: Disk = DISK
     report: PurgeReport = field(default_factory=PurgeReport, init=False)
     _purge: TextPurge = field(init=False)
     _mine: tuple[Path, ...] = field(init=False)  # the home, and its projects where they are a link to elsewhere
+    _roots: tuple[StoreRoot, ...] = field(init=False)
     _gone: list[Path] = field(default_factory=list, init=False)  # what to remove once no journal names it
 
     def __post_init__(self) -> None:
@@ -211,6 +219,8 @@ class Purge:
         projects = (self.home / PROJECTS).resolve()
         mine = (self.home,) if projects.is_relative_to(self.home) else (self.home, projects)
         self._mine = tuple(one for one in mine if one.is_dir())
+        homes = (StoreRoot("home", one, "" if one == self.home else f"{PROJECTS}/") for one in self._mine)
+        self._roots = (*homes, *self.beside, *(StoreRoot("memory", one) for one in self.also))
         self._purge = TextPurge(self.texts, self.message.quotes if self.message else ())
 
     def look(self) -> PurgeReport:
@@ -238,6 +248,8 @@ class Purge:
             for directory in sorted({one for path in held if (one := _memory_of(path)) is not None}):
                 root, name = locks.enter_context(self._without_links(directory / MEMORY_LOCK))
                 locks.enter_context(root.lock(name, seconds=LOCK_SECONDS))
+            for folder in sorted({path.parent for path in held if self._kind(path) == "state"}):
+                locks.enter_context(locked_folder(folder))
             mine = [path for path in self._files() if sessions.issuperset(self._sessions_of(path))]
             self._change([path for path in mine if self._holds(path) is not None])
             last = self.message.session.resolve() / JOURNAL if self.message else None
@@ -288,8 +300,10 @@ class Purge:
     def _files(self) -> Iterator[Path]:
         """All other files that may hold it; of checkpoints the log of each session stands for all."""
         wanted = {journal.parent for journal in self._journals()} if self.message is not None else None
-        for root in (*self._mine, *self.also):
-            for at, folders, names in os.walk(root):
+        for root in self._roots:
+            if root.path.is_file():
+                yield root.path
+            for at, folders, names in os.walk(root.path):
                 folder = Path(at)
                 folders.sort()
                 is_store = folder.parent.name == CHECKPOINTS and folder.name.partition(".")[0] == _OBJECTS
@@ -297,31 +311,31 @@ class Purge:
                     folders.clear()  # with what a change of them that was cut short left
                     yield folder
                     continue
-                for name in sorted(names):
-                    path = folder / name
-                    if name in (JOURNAL, LOCK) or path.is_symlink() or not path.is_file() or self._is_index(path):
+                for path in (folder / name for name in sorted(names)):
+                    if path.is_symlink() or not path.is_file():
                         continue
-                    if folder.name == CHECKPOINTS and name == "index.msgpack":
-                        continue  # goes with the copies that it names
-                    if JOURNAL in names and path == mark_path(folder / JOURNAL):
-                        continue  # has the journal's header, and goes when that is written anew
-                    if path.parent == self.home and name in _USERS_OWN:
-                        continue
-                    if wanted is not None and not self._is_memory(path) and wanted.isdisjoint(path.parents):
-                        continue  # what quotes a message stands with it, or in a memory
+                    if self._kind(path) in ("journal", "derived", "own") or path.name in (JOURNAL, LOCK):
+                        continue  # journals come apart from the rest, and what is made from others goes with them
+                    is_apart = root.where == "home" and self._kind(path) != "state" and not self._is_memory(path)
+                    if wanted is not None and is_apart and wanted.isdisjoint(path.parents):
+                        continue  # what quotes a message stands with it, in a memory or in the plugin's state
                     yield path
+
+    def _kind(self, path: Path) -> Holds:
+        """How a text stands in a file. What isn't on the list of stores is searched like any text."""
+        for root in self._roots:
+            if path.is_relative_to(root.path):
+                kind = root.kind_of(path)
+                return "text" if kind is None else kind.holds
+        return "text"
 
     def _name_links(self) -> None:
         """Links that lead out of what is searched: whoever made them, what they lead to isn't ours to change."""
-        roots = (*self._mine, *self.also)
+        roots = tuple(root.path for root in self._roots)
         for root in roots:
             for path in sorted(root.rglob("*")):
                 if path.is_symlink() and not any(map(Path(os.path.realpath(path)).is_relative_to, roots)):
                     self.report.unread.append(f"{path}: a link to elsewhere, which a purge doesn't follow")
-
-    def _is_index(self, path: Path) -> bool:
-        within = path.relative_to(self.home).parts if path.is_relative_to(self.home) else ()
-        return within[:1] == (CACHES,) or (len(within) == 1 and within[0] in {INDEX + one for one in _BESIDE_INDEX})
 
     def _sessions_of(self, path: Path) -> Iterator[Path]:
         """The sessions in whose folders a file stands: its own, and the one that it belongs to."""
@@ -341,9 +355,25 @@ class Purge:
         except FileRefused as e:
             self.report.unread.append(str(e))
             return None
-        if not self._purge.is_in(data) and os.fsencode(path.name) not in self._purge.names:
+        if self._without(path, data) == data and os.fsencode(path.name) not in self._purge.names:
             return None
-        return "memory" if self._is_memory(path) else "file"
+        return "memory" if self._is_memory(path) else "state" if self._kind(path) == "state" else "file"
+
+    def _without(self, path: Path, data: bytes) -> bytes:
+        """The bytes of a file without it; none for what can't be read any more and is made again."""
+        match self._kind(path):
+            case "state":
+                head, _, body = data.partition(b"\n")
+                try:
+                    return self._purge.purged_json(head, None) + b"\n" + self._purge.purged_msgpack(body)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    return b"" if self._purge.is_in(data) else data
+            case "receipt":
+                return _purged_receipt(data, self._purge)
+            case "queue":
+                ahead = path.with_name(f"{path.name}-wal")
+                return b"" if self._purge.is_in(data + (ahead.read_bytes() if ahead.is_file() else b"")) else data
+        return self._purge.purged(data)
 
     def _refuse_name(self, path: Path, name: str) -> None:
         """A name that was made from the content of a file: without it nobody finds that."""
@@ -491,8 +521,10 @@ class Purge:
             data = self._read(path)
         except (FileNotFoundError, FileMissing):
             return
-        new = self._purge.purged(data)
-        if (name := self._purge.names.get(os.fsencode(path.name))) is not None:
+        new = self._without(path, data)
+        if new != data and self._kind(path) == "queue":
+            _purge_queue(path, self._purge)
+        elif (name := self._purge.names.get(os.fsencode(path.name))) is not None:
             self._replace(path.with_name(os.fsdecode(name)), new)
             self._gone.append(path)
         elif new != data and path not in self._gone:
@@ -633,9 +665,11 @@ class Purge:
 
     def _forget_indexes(self) -> None:
         """They are made anew from what there is now."""
-        discard_index(self.home / INDEX)
-        shutil.rmtree(self.home / CACHES, ignore_errors=True)
-        self.disk.sync_directory(self.home)
+        for home in homes_of(self.home):
+            discard_index(home / INDEX)
+            shutil.rmtree(home / CACHES, ignore_errors=True)
+            if home.is_dir():
+                self.disk.sync_directory(home)
 
     def _check(self) -> None:
         """Look once more, and at names and at what belongs to the user as well."""
@@ -646,11 +680,11 @@ class Purge:
             self.report.left.append(f"{path}: still holds it; purge it once more")
         if self.message is not None:
             return
-        for path in (self.home / name for name in _USERS_OWN):
+        for path in (home / CONFIG for home in homes_of(self.home)):
             if path.is_file() and self._purge.is_in(read_file(path)):
                 self.report.left.append(f"{path}: is yours to edit")
-        for root in (*self._mine, *self.also):
-            for path in root.rglob("*"):
+        for root in self._roots:
+            for path in root.path.rglob("*"):
                 if self._purge.is_in(os.fsencode(path.name)):
                     self.report.left.append(f"{path}: has it in its name; rename it")
 
@@ -658,6 +692,49 @@ class Purge:
 def _memory_of(path: Path) -> Path | None:
     """The memory directory that a file stands in, by the log that is kept beside the memories."""
     return next((at for at in path.parents if (at / AUDIT).is_file()), None)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a session's folder among the plugin's data, where hooks write one at a time.
+
+    Raises:
+        FolderBusy: A hook holds it for longer than hooks take.
+    """
+    fd = open_folder_lock(folder)
+    try:
+        until = time.monotonic() + _LOCK_SECONDS
+        while not try_lock(fd):
+            if time.monotonic() >= until:
+                raise FolderBusy(f"{folder}: a hook of the plugin is writing there; try again when it is done")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _purged_receipt(data: bytes, purge: TextPurge) -> bytes:
+    """Return a set-up's receipt without it. What it would put back isn't what stood there any more, so it puts back
+    nothing: only what the set-up wrote is taken out then."""
+    try:
+        told = msgspec.json.decode(data, type=dict[str, Any])
+        before = base64.b64decode(told["before"] or "")
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return purge.purged(data)
+    if (new := purge.purged(before)) == before:
+        return purge.purged(data)
+    return purge.purged(msgspec.json.encode(told | {"before": base64.b64encode(new).decode(), "after": MARK}))
+
+
+def _purge_queue(path: Path, purge: TextPurge) -> None:
+    """Take it out of what the queue of background work says of failures."""
+    with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
+        db.execute("PRAGMA secure_delete = ON")
+        found = db.execute("SELECT rowid, problem FROM work WHERE problem IS NOT NULL").fetchall()
+        changed = [(purge.purged(why.encode()).decode(), row) for row, why in found if purge.is_in(why.encode())]
+        db.executemany("UPDATE work SET problem = ? WHERE rowid = ?", changed)
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _pointing(record: Record, starts: dict[str, int]) -> Record:

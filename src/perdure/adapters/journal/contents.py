@@ -41,11 +41,9 @@ from perdure.adapters.journal.home import FileHome
 from perdure.adapters.journal.links import LINKS, links_in, name_in
 from perdure.adapters.journal.projects import OWNER, PROJECTS, folder_of_name, folders_in
 from perdure.adapters.journal.reading import LINE_NUMBER
-from perdure.adapters.journal.search import INDEX
 from perdure.adapters.journal.store import (
     AGENTS,
     BLOBS,
-    CALIBRATION,
     COPY_DRAFT,
     GATEWAY,
     KEY_BYTES,
@@ -57,11 +55,12 @@ from perdure.adapters.journal.store import (
 )
 from perdure.adapters.machine.rooted import RootedFolder, why_refused
 from perdure.adapters.machine.system import open_file, read_file
-from perdure.adapters.memory.directory import CACHES, left_out
+from perdure.adapters.memory.directory import left_out
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.adapters.memory.notes import MOST_BYTES as MOST_NOTES_BYTES
 from perdure.adapters.memory.store import ALONE, AUDIT, LOCK_SECONDS, MOST_AUDIT_BYTES, STATE
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
+from perdure.adapters.stores import StoreRoot, files_below
 from perdure.errors import DamagedLine, FileMissing, FileRefused, JournalError, PerdureError, SessionNotFound
 from perdure.memory.places import AGENTS as AGENT_MEMORY
 from perdure.memory.places import AGENTS_LOCAL, MEMORY, OWN, PROJECT
@@ -79,23 +78,6 @@ _NOTES: Final = re.compile(r"summary(?:\.aside-\d+)?\.md")
 _NAMES_ONLY: Final = "deleted-responses"
 _USAGE: Final = "usage"
 _CONFIG: Final = f"{NOTES}/config"
-_MOVED: Final = frozenset(
-    {
-        PROJECTS,
-        GATEWAY,
-        BLOBS,
-        CALIBRATION,
-        SECRET_KEY,
-        NOTES,
-        CACHES,
-        MEMORY,
-        AGENT_MEMORY,
-        "conversations",
-        _NAMES_ONLY,
-        f"{_USAGE}.json",
-    }
-)  # what stands in a home and is copied, or made anew
-_MADE_ANEW: Final = (LINKS, INDEX, "work.db")  # and files of SQLite beside them
 
 
 class MemoryFileFound(NamedTuple):
@@ -502,8 +484,10 @@ class FileContents:
                 found["sessions' checkpoints"] += CHECKPOINTS in names
                 found["sub-agents' sessions"] += len(folders_in(Path(one.path) / AGENTS)) if AGENTS in names else 0
         for path in self.home.path.iterdir() if self.home.path.is_dir() else ():
-            if path.name not in _MOVED and not path.name.startswith((*_MADE_ANEW, ".")):
-                found[path.name] += 1
+            if path.name not in (PROJECTS, GATEWAY) and not path.name.startswith("."):
+                files = files_below(StoreRoot("home", path)) if path.is_dir() else (path,)
+                kinds = map(StoreRoot("home", self.home.path).kind_of, files)
+                found[path.name] += any(kind is None or not kind.is_copied for kind in kinds)
         return +found
 
 

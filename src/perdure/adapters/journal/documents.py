@@ -84,7 +84,7 @@ class FileDocuments:
             there = self._read(path)
             if instead_of != (there and there.version):
                 return None
-            draft = path.with_suffix(f".new-{secrets.token_hex(8)}")
+            draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
             write_new(self.disk, draft, data)
             self.disk.rename(draft, path)
         return hashlib.sha256(data).hexdigest()
