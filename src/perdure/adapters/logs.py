@@ -75,6 +75,13 @@ def places_of_clients(environ: Mapping[str, str]) -> tuple[tuple[str, Path], ...
     return tuple((client, folder) for client, folder in wanted if folder.is_dir())
 
 
+def has_log(client: str, session: str, environ: Mapping[str, str]) -> bool:
+    """Whether a client still keeps its log of a session; each deletes old ones."""
+    pattern = f"*/{session}.jsonl" if client == "Claude Code" else f"**/*{session}.jsonl"
+    folders = (folder for name, folder in places_of_clients(environ) if name == client)
+    return any(True for folder in folders for _ in folder.glob(pattern))
+
+
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
     """The files named, and the logs in the folders named. A file that is named is taken as it is, wherever it leads."""
     files: dict[Path, LogFile] = {}

@@ -102,6 +102,7 @@ def compact(
     search bring back what left the window, and uncompact undoes it.
     """
 
+    from perdure.adapters.journal import JOURNAL
     from perdure.adapters.machine.hooks import shell_hook
     from perdure.adapters.sinks import ListSink
     from perdure.compaction.plan import CompactionPart
@@ -138,9 +139,10 @@ def compact(
     async def body() -> int:
         seconds = config.settings.hook_timeout_seconds
         commands = [HookCommand(event, command) for command in hook or () for event in ("PreCompact", "PostCompact")]
-        hooks = tuple(shell_hook(command, timeout_seconds=seconds) for command in commands)
         names = (model,) if model else config.settings.summarizer_models
         async with KeptIn(store, tenant).session(reference) as named, connected(names, os.environ) as models:
+            journal = str(named.reference / JOURNAL) if isinstance(named.reference, Path) else ""
+            hooks = tuple(shell_hook(one, timeout_seconds=seconds, transcript=journal) for one in commands)
             services = Services(hooks=hooks, summarizer=models if record is None else ())
             parts = SessionOptions(settings=config.settings, sink=sink, services=services)
             session = await open_session(named.home, named.reference, read_only=dry_run, parts=parts)

@@ -332,9 +332,11 @@ def _show_sessions(found: RankedHere, kept: KeptIn, *, has_since: bool, json: bo
 
 
 def _in_its_client(session: str, client: str, project: str) -> str | None:
-    """The command that goes on with a session in the client that it was imported from; None where it has another id."""
+    """The command that goes on with a session in its client; None where it has another id there, or no log any more."""
+    from perdure.adapters.logs import has_log
+
     own = {"Claude Code": "claude --resume", "Codex": "codex resume"}.get(client)
-    if own is None or not _CLIENTS_ID.fullmatch(session):
+    if own is None or not _CLIENTS_ID.fullmatch(session) or not has_log(client, session, os.environ):
         return None
     return f"cd {clean(shlex.quote(project))} && {own} {session}"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from perdure.cli.arguments import located
 from perdure.cli.kept import HERE, KeptIn
 from perdure.cli.loop import in_loop
 from perdure.cli.output import note, plural, short_path, size
@@ -112,14 +113,20 @@ def is_log(reference: str) -> bool:
         return detect(file.read(HEAD_BYTES), path.name) != "perdure"
 
 
-def named_logs(files: Sequence[Path]) -> FoundLogs:
+def named_logs(files: Sequence[Path], *, has_sessions: bool = False) -> FoundLogs:
     """The logs that a person named, or that stand in folders they named. One that can't be read is among them.
+
+    With `has_sessions`, what is no file may name a session of ours, as in other commands.
 
     Raises:
         SessionNotFound: Nothing of it is there.
     """
+    from perdure.adapters.journal import JOURNAL
     from perdure.adapters.logs import find_logs
 
+    if has_sessions:
+        is_name = [len(file.parts) == 1 and not os.path.lexists(file) for file in files]
+        files = [located(str(one)) / JOURNAL if is_ours else one for one, is_ours in zip(files, is_name, strict=True)]
     names = ", ".join(map(str, files))
     if not any(os.path.lexists(file) for file in files):
         raise SessionNotFound(f"{names}: no such file or folder")

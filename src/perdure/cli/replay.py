@@ -49,7 +49,9 @@ Result = dict[str, Any]
     )
 )
 def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", readable=False, help="Logs, or folders of logs.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE|SESSION", readable=False, help="Logs, folders of logs, or sessions.")
+    ],
     *,
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
@@ -88,7 +90,7 @@ def replay(
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
     config = configured(flags)
-    logs = named_logs(files)
+    logs = named_logs(files, has_sessions=True)
     found = logs.paths
     asked = summarizer or OFFLINE
     connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs

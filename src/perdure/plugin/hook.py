@@ -101,7 +101,7 @@ def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts:
         raise LogElsewhere
     is_start = event == "SessionStart"  # the model gets its record, whether anything can be kept here or not
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make_private(folder)
     except OSError:
         if not is_start:
             raise
@@ -134,6 +134,14 @@ def _with_log(given: Mapping[str, Any], folder: str, log: str, part: int, parts:
                         raise
                     _note(data)
             return said
+
+
+def _make_private(folder: str) -> None:
+    """Make a folder with what is missing above it, which may be our home, for nobody else to look into."""
+    if not os.path.isdir(folder):
+        _make_private(os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
 
 
 class LogElsewhere(Exception):
@@ -265,7 +273,7 @@ def _note(data: str) -> None:
     )
     try:
         path = os.path.join(data or data_folder(os.environ), "errors.log")
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        _make_private(os.path.dirname(path))
         if log_size(path) > MOST_ERROR_BYTES:
             os.replace(path, f"{path}.old")
         with open(path, "a", encoding="utf-8") as file:

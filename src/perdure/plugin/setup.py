@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.clients import Environ, claude_folder, codex_folder, opencode_folder
 from perdure.adapters.machine.system import CLOSE_ON_EXEC
 from perdure.errors import BadSetting, PerdureError
@@ -214,7 +215,7 @@ class ClientSetup:
         return SetupResult(self.kind.name, how, str(self.file), is_changed, notes)
 
     def _keep(self, how: How, url: str, before: bytes | None, after: bytes | None) -> None:
-        self._receipt.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._receipt.parent)
         receipt = SetupReceipt(self.kind.name, how, url, str(self.file), before, _digest(after))
         _write(self._receipt, msgspec.json.encode(receipt))
 
@@ -236,6 +237,7 @@ class ClientSetup:
         if is_claude:
             json_object(_text(before, self.file), self.file)  # what is no JSON is refused before anything is done
         is_there = SELECTOR in self._run("plugin", "list", "--json")
+        make_private(self.folder)
         is_new, notes = bool(build_plugin(self.folder)) or not is_known, tuple[str, ...]()
         if is_there and is_new:
             self._removed()
@@ -430,7 +432,7 @@ def _call_hook(home: Path) -> None:
     """Have a hook give the record of a small log, as the client's shell will start it."""
     said = "Perdure tries its hook."
     entry = {"type": "user", "uuid": "try", "sessionId": "try", "message": {"role": "user", "content": said}}
-    home.mkdir(parents=True, exist_ok=True)
+    make_private(home)
     with tempfile.TemporaryDirectory(prefix="try-", dir=home) as folder:
         log = Path(folder, "projects", "try", "log.jsonl")
         log.parent.mkdir(parents=True)

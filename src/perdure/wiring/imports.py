@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TypeVar
 
 import anyio
@@ -226,6 +226,8 @@ class LogImports:
         if self.project is not None:
             return self.project
         folder = Path(recording.cwd or "")
+        if not folder.is_absolute() and PureWindowsPath(folder).is_absolute():
+            folder = Path(f"/{folder}")  # of another system: a folder that isn't here, under its own name
         if not folder.is_absolute() or "\0" in str(folder) or is_no_project(os.path.realpath(folder)):
             return Path.cwd()
         try:
@@ -241,7 +243,7 @@ class LogImports:
         draft = await store.create(
             name,
             project=self._folder(log.recording),
-            created=SystemClock().now(),
+            created=_begun(log),
             source=_shown(log.file.path),
             durability="process",
             is_draft=True,
@@ -395,6 +397,13 @@ def _told(log: _ReadLog, session: str, done: ImportResult) -> ImportedLog:
     return ImportedLog(
         session, log.file.path, recording.format, done.messages, done.blob, done.renamed, done.skipped, problems
     )
+
+
+def _begun(log: _ReadLog) -> float:
+    """Return when a session began: when its log says, and not after that was written."""
+    said = [one.at for one in log.recording.messages if one.at]
+    known = [*said[:1], *([log.file.mtime_ns / 1e9] if log.file.mtime_ns else [])]
+    return min(known) if known else SystemClock().now()
 
 
 def _date(directory: Path, file: LogFile) -> None:

@@ -472,10 +472,12 @@ def rewound_lines(done: RewindResult, *, is_undone: bool = False) -> list[str]:
         back = "the conversation is back at that point; what came after stays in the journal"
         lines.append("the conversation is what it was before the rewind" if is_undone else back)
     if done.files is not None:
-        count = len(done.files.changes)
+        gone = sum(step.action == "delete" for step in done.files.changes)
+        counts = ((len(done.files.changes) - gone, "put back"), (gone, "deleted"))
+        told = ", ".join(f"{plural(count, 'file')} {verb}" for count, verb in counts if count)
         missed = not_kept(done.files)
         nothing = "no file that is kept had changed" if missed else "no file had changed"
-        lines.append(plural(count, "file") + " put back" if count else done.files.note or nothing)
+        lines.append(told or done.files.note or nothing)
         lines += [*left(done.files), *([missed] if missed else [])]
     return lines
 
