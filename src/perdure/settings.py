@@ -308,7 +308,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "auto_compact_window": "count with a smaller window than the model has, in tokens: 10,000 or more",
         "auto_compact_percent": "compact earlier: when this share of the usable window is full, in percent",
         "compact_timing": "eager compacts at once, boundary waits for open work to end, manual never does it by itself",
-        "policy": "balanced, or thrifty: also compacts earlier where that saves money",
+        "policy": "balanced, or thrifty: compacts earlier, which saves money in windows of 200,000 tokens and more",
         "thrifty_least_tokens": "what an early compaction has to free at least, in tokens",
         "reserve_cap_tokens": "the most that is kept free for the answer, in tokens",
         "trigger_offset_tokens": "compaction begins this many tokens below the usable window",
