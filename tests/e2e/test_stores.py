@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -19,7 +21,9 @@ from tests.agents import bench, calls
 from tests.commands import command
 from tests.e2e.test_purge import spread
 from tests.gateways import fake, serving, upstream
+from tests.plans import THOROUGH
 from tests.plugins import ClaudeCodeLog, HookRunner
+from tests.search_bytes import _layers as layers_of
 from tests.search_bytes import files_with
 from tests.terminals import environment
 
@@ -297,3 +301,94 @@ def test_nothing_is_written_that_isnt_on_the_list(tmp_path: Path) -> None:
     assert not unknown, "\n".join(unknown)
     seen = {kind.what for kind in known if kind is not None}
     assert len(seen) >= 28, sorted(seen)  # else less was at work than it was
+
+
+# --- secrets of many forms --------------------------------------------------------------------------------------------
+
+FORMS = (
+    "{a}",
+    "{A}{b}",
+    "{a}-{b}_{A}",
+    'quo"te-{a}-"{b}"',
+    "back\\slash\\{a}\\n{b}",
+    "it's {a} & <{b}>",
+    "größe-{a}-密码-{b}",
+    "https://user:{a}@db.example/{b}?x=1&y=2",
+    '{{"password": "{a}", "n": "{b}"}}',
+    "AKIA{A}/{b}+=",
+    "{a}   {b}\tand {A}",
+    "-----BEGIN KEY-----\n{a}{A}{b}\n{b}{a}{A}\n-----END KEY-----",
+)
+
+
+def secrets_of(count: int) -> list[str]:
+    """So many secrets that nobody has seen before, of each form in turn."""
+    draw = Random(4711)
+    letters = "abcdefghijkmnpqrstuvwxyz23456789"
+
+    def word() -> str:
+        return "".join(draw.choices(letters, k=10))
+
+    return [FORMS[n % len(FORMS)].format(a=word(), b=word(), A=word().upper()) for n in range(count)]
+
+
+def spellings(secret: str) -> list[bytes]:
+    """How a secret may be written by whoever wrote it down: as it was said, and in JSON's escapes."""
+    said = [secret, *(json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))]
+    return [one.lower().encode() for one in dict.fromkeys(said)]
+
+
+def with_secrets(place: Path, secrets: list[str]) -> list[Path]:
+    """Plant them in everything that keeps text; gives the folders in which Perdure wrote."""
+    env, home = environment(place, TMPDIR=str(place / "tmp")), place / ".perdure"
+    draft, events = place / "tmp" / f"{stores.DRAFTS}x" / "memory.md", place / "events.jsonl"
+    draft.parent.mkdir(parents=True)
+    home.mkdir(mode=0o700)
+    draft.write_text("\n".join(secrets))
+    events.write_text("".join(json.dumps({"event": "Said", "text": one}) + "\n" for one in secrets))
+    (home / "config.toml").write_text(f"events = ['jsonl:{events}']\n")
+    log = ClaudeCodeLog(place / ".claude" / "projects" / "-srv-app" / "log.jsonl")
+    for number, secret in enumerate(secrets):
+        log.user(f"Please remember that service {number} takes {secret} from now on.")
+        log.run(f"deploy --key '{secret}'", f"used {secret}\n" + "line\n" * 4_000 + f"FAILED with {secret}")
+        log.assistant(f"Service {number} has {secret}.")
+    log.compact(f"They were {' and '.join(secrets)}.")
+    hooks = HookRunner(place, log.path)
+    while not hooks.state.exists() or hooks.head["offset"] < log.path.stat().st_size:
+        hooks.run("Stop")
+    hooks.run("SessionEnd")
+    for words in (("import", log.path), ("search", "service takes"), ("memory", "search", "service")):
+        assert command(*words, cwd=place, env=env).returncode == 0
+    project = next((home / "projects").iterdir())
+    (project / "history").write_text("".join(f"# 2026\n+{line}\n" for one in secrets for line in one.splitlines()))
+    about = {"client": "codex", "how": "gateway", "url": "http://localhost", "file": str(place / "x.toml")}
+    before = base64.b64encode("\n".join(secrets).encode()).decode()
+    (home / "setup").mkdir()
+    (home / "setup" / "codex.json").write_text(json.dumps(about | {"before": before, "after": ""}))
+    return [home, place / "home", hooks.data, place / "tmp", events]
+
+
+def holding(folders: list[Path], secrets: list[str]) -> list[tuple[str, str]]:
+    """The files that hold one of them, whatever of ours is packed in them, each with the secret."""
+    wanted = [(secret, spelled) for secret in secrets for spelled in spellings(secret)]
+    files = [path for one in folders for path in (one, *one.rglob("*")) if path.is_file()]
+    layers = {path: [layer.lower() for layer in layers_of(path.read_bytes(), 2)] for path in files}
+    return sorted(
+        {(path.name, one) for path, some in layers.items() for one, said in wanted if any(said in s for s in some)}
+    )
+
+
+def test_a_purge_of_each_secret_leaves_no_byte_of_it(tmp_path: Path) -> None:
+    """R3, SEC-12: in the forms that are kept, in any file that Perdure wrote: one purge of each."""
+    secrets = secrets_of(60 if THOROUGH else 12)
+    folders = with_secrets(tmp_path, secrets)
+    names = {name for name, _ in holding(folders, secrets)}
+    assert names >= {"state", "journal.jsonl", "history", "memory.md", "events.jsonl", "codex.json"}, names
+    env = environment(tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    homes = (tmp_path / ".perdure", tmp_path / "home")  # of the commands, and of the hooks
+    for secret in secrets:
+        for home in homes:
+            done = command("purge", "--yes", cwd=tmp_path, env=env | {"PERDURE_HOME": str(home)}, given=secret)
+            assert done.returncode == 0, done.stderr
+    assert holding(folders, secrets) == []
+    assert command("doctor", cwd=tmp_path, env=env).stdout.count("problem ") == 0
