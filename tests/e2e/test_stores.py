@@ -141,6 +141,17 @@ def test_an_error_of_background_work_is_purged(tmp_path: Path) -> None:
     assert done.returncode == 0 and files_with(path.parent, NEEDLE) == [], done.stderr
 
 
+def test_the_indexes_of_tenants_go_with_a_purge(tmp_path: Path) -> None:
+    """R3: those of the person's own home were forgotten, and those of the gateway's tenants kept what was said."""
+    home = tmp_path / ".perdure"
+    kept = [home / part / name for part in ("", "gateway/tenants/a") for name in ("index.db", "memory-index/x.msgpack")]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SECRET)
+    done = command("purge", "--yes", cwd=tmp_path, env=environment(tmp_path), given=SECRET)
+    assert done.returncode == 0 and not any(path.exists() for path in kept), done.stderr
+
+
 def test_what_was_left_behind_goes_after_thirty_days(hooks: HookRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """R3: gc walks the list as well: the state of sessions that ended, and temporary folders of killed commands."""
     temporary = hooks.folder / "tmp"

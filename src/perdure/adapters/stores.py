@@ -162,11 +162,6 @@ def _patterns(where: Where) -> tuple[tuple[re.Pattern[str], StoreKind], ...]:
     )
 
 
-def home_root(home: Path) -> StoreRoot:
-    """Return the root of a home."""
-    return StoreRoot("home", home)
-
-
 def roots_beside(home: Path, environ: Mapping[str, str], logs: Iterable[str] = ()) -> tuple[StoreRoot, ...]:
     """Return where Perdure writes beside a home: for the clients' plugin, into temporary folders, and into logs.
 
