@@ -21,11 +21,11 @@ from tests.agents import bench, calls
 from tests.commands import command
 from tests.e2e.test_purge import spread
 from tests.gateways import fake, serving, upstream
-from tests.plans import THOROUGH
 from tests.plugins import ClaudeCodeLog, HookRunner
 from tests.search_bytes import _layers as layers_of
 from tests.search_bytes import files_with
 from tests.terminals import environment
+from tests.tiers import NIGHTLY
 
 from perdure.adapters import stores
 from perdure.adapters.journal import SessionStore
@@ -391,7 +391,7 @@ def holding(folders: list[Path], secrets: list[str]) -> list[tuple[str, str]]:
 
 def test_a_purge_of_each_secret_leaves_no_byte_of_it(tmp_path: Path) -> None:
     """R3, SEC-12: in the forms that are kept, in any file that Perdure wrote: one purge of each."""
-    secrets = secrets_of(60 if THOROUGH else 12)
+    secrets = secrets_of(60 if NIGHTLY else 12)
     folders = with_secrets(tmp_path, secrets)
     names = {name for name, _ in holding(folders, secrets)}
     assert names >= {"state", "journal.jsonl", "history", "memory.md", "events.jsonl", "codex.json"}, names
