@@ -80,11 +80,11 @@ def _input(given: str | bytes | None) -> Iterator[int]:
     there, here = os.pipe()
 
     def fill() -> None:
-        with open(here, "wb") as pipe:
-            try:
+        try:
+            with open(here, "wb") as pipe:  # which writes when it is closed, too
                 pipe.write(given.encode() if isinstance(given, str) else given)
-            except BrokenPipeError:  # nobody wanted to read it all
-                pass
+        except BrokenPipeError:  # the reader wanted no more
+            pass
 
     filling = threading.Thread(target=fill)
     filling.start()
