@@ -164,3 +164,32 @@ def test_a_model_by_its_name_is_closed_with_the_session(tmp_path: Path, monkeypa
             await shared.close()
 
     anyio.run(body)
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "openai", "responses"])
+def test_an_empty_answer_of_each_sdk_goes_into_the_loop(protocol: Any, tmp_path: Path) -> None:
+    """Finding L1: the documented loop, with an answer that says nothing as each SDK gives it, and the next prompt."""
+    openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
+
+    async def main() -> None:
+        async with FakeServer(FakeUpstream(script=[say(), "Sleet."])) as server:
+            chat = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+            messages = anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60)
+            create = {
+                "anthropic": messages.messages.create,
+                "openai": chat.chat.completions.create,
+                "responses": chat.responses.create,
+            }[protocol]
+            async with Session.create(tmp_path, home=tmp_path / "home", settings=SHORT) as session:
+                await session.set_prefix(model="gpt-6", system="Be brief.")
+                for prompt in ("Weather?", "And now?"):
+                    await session.append(prompt)
+                    await session.append(await create(**(await session.prepare(protocol)).data))
+                said = [(one.message.role, len(one.message.blocks)) for one in session.view.items]
+                assert said == [("user", 1), ("assistant", 0), ("user", 1), ("assistant", 1)], said
+                assert "Sleet." in str(session.messages(protocol)[-1])
+            await chat.close()
+            await messages.close()
+            assert not server.upstream.statistics.violations
+
+    anyio.run(main)

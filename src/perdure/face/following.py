@@ -102,7 +102,6 @@ def _read(one: Any, number: int) -> Message:
     if is_system(one):
         wire = WireFields(protocol="openai", role=one["role"])
         return Message.of("user", system_text(one, at), origin="reminder", wire=wire)
-    is_empty = isinstance(one, Mapping) and not any(one.get(name) for name in ("content", "tool_calls", "refusal"))
-    if is_empty and one.get("role") in ("user", "assistant"):
-        return Message.of(one["role"], "")
+    if isinstance(one, Mapping) and one.get("role") == "user" and not one.get("content"):
+        return Message.of("user", "")
     return message_of(one, at)

@@ -957,7 +957,7 @@ def _response_messages(response: Mapping[str, Any]) -> list[Message]:
     told = {"response_id": reply.response or None, "model": reply.model or None, "usage": reply.usage}
     return [
         Message.of(role, blocks, **told, stop_reason=reply.stop_reason)
-        for role, blocks in answer_messages(reply.blocks)
+        for role, blocks in answer_messages(reply.blocks) or [("assistant", ())]
     ]
 
 

@@ -96,7 +96,7 @@ _FINISHED: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max
 
 
 def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
-    if not blocks:
+    if not blocks and role != "assistant":
         raise RecordRefused(f"{at} says nothing: its content is empty")
     for number, block in enumerate(blocks):
         try:
@@ -163,9 +163,11 @@ def usage_of(given: Any, at: str = "usage") -> Usage:
 def _parts(given: Data, role: str, at: str) -> Iterator[Block]:
     content = given.get("content")
     if content is None:
-        if role == "assistant" and (given.get("tool_calls") or given.get("refusal")):
-            if isinstance(given.get("refusal"), str):
-                yield text_block(given["refusal"])
+        is_whole = "content" in given or given.get("id") is not None or len(given) == 1
+        if role == "assistant" and (is_whole or given.get("tool_calls") or given.get("refusal")):
+            audio = given.get("audio")
+            texts = (given.get("refusal"), audio.get("transcript") if isinstance(audio, Mapping) else None)
+            yield from (text_block(text) for text in texts if isinstance(text, str))
             return
         what = "nothing" if "content" in given else "no content"
         raise RecordRefused(f"{at} has {what} to say: give `content` a text or a list of blocks")
