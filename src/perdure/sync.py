@@ -610,7 +610,8 @@ class SyncSession(Blocking[SessionFace]):
         return self._now("Session.context_usage", self._inner.context_usage)
 
     def close(self) -> None:
-        """Let background work end, and let go of the session. What was said is kept in any case; twice is no mistake.
+        """Let background work end, for five seconds at most, and let go of the session. What was said is kept in any
+        case; twice is no mistake.
 
         Example:
             session = Session.in_memory()

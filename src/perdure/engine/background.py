@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import ClassVar, Literal, Protocol
 
+from anyio import CancelScope
+
 from perdure.context.cost import spending_record
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
@@ -60,9 +62,8 @@ class Keeper(Protocol):
 
 
 def answered(view: ContextView) -> Message | None:
-    """The answer that the view ends with, after which keepers run; None in the middle of something."""
-    message = view.items[-1].message if view.items else None
-    return message if message is not None and message.role == "assistant" else None
+    """Return the last answer, after which keepers run: results or a prompt may have been said along with it."""
+    return next((item.message for item in reversed(view.items) if item.message.role == "assistant"), None)
 
 
 @dataclass(eq=False)
@@ -215,6 +216,7 @@ class Keepers:
         self._states = {name: KeeperState() for name in self._keepers}
         self._asked: dict[str, BackgroundModels] = {}  # what helped when each was asked for last
         self._records: list[Record] = []
+        self._cut: set[str] = set()  # what was cancelled with its event loop, and goes on in the next one
 
     def after_reply(self, session: LiveSession, source: str = "user") -> None:
         """Start what is due after an answer to `source`. Returns at once."""
@@ -261,6 +263,10 @@ class Keepers:
                     records = tuple(await keeper.keep(view, facts))
             except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
                 session.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
+            except BaseException:
+                self._states[keeper.name] = replace(self._states[keeper.name], is_running=False, is_wanted=False)
+                self._cut.add(keeper.name)
+                raise
             else:
                 self._records += records
                 session.emit(KeeperDone(keeper.name, clock.now() - began, len(records)))
@@ -272,8 +278,11 @@ class Keepers:
         """Commit what finished keepers gave. Only the session's owner calls this, between turns.
 
         It fails no turn (TURN-12): what the disk doesn't take now waits for the next time, and of what the session
-        refuses, only that is lost, and said.
+        refuses, only that is lost, and said. What was cut off by the end of an event loop starts again.
         """
+        for name in sorted(self._cut):
+            self._on(session, name, "asked")
+        self._cut.clear()
         most = len(self._records)
         while self._records:
             batch = tuple(self._records[:most])
@@ -297,11 +306,15 @@ class Keepers:
 
     async def close(self, session: LiveSession, seconds: float = 5.0) -> None:
         """No keeper starts any more; running ones get a moment to end, and are cancelled then."""
+        await self.collect(session)
         for name in self._states:
             self._states[name], _ = step(self._states[name], "closed")
-        await self._jobs.drain(seconds)
-        await self._jobs.close()
-        await self.collect(session)
+        try:
+            await self._jobs.drain(seconds)
+        finally:
+            with CancelScope(shield=True):  # whoever is cancelled while they close it leaves nothing running, either
+                await self._jobs.close()
+                await self.collect(session)
 
 
 def _own_view(session: LiveSession) -> tuple[ContextView, Facts]:

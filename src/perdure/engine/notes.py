@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -380,11 +380,11 @@ def _first_pace(view: ContextView, paid: tuple[tuple[float, int], ...]) -> Updat
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
     start = 0 if position is None else position + 1
-    calls = sum(_calls(item.message) for item in view.items[start : len(view.items) - len(_last_answer(view))])
+    calls = sum(_calls(item.message) for item in view.items[start:]) - sum(map(_calls, _last_answer(view)))
     if position is None:
-        return UpdatePace(calls=calls, spent=paid)
+        return UpdatePace(calls=max(0, calls), spent=paid)
     base = view.size.base - tokens_from(view, start)
-    return UpdatePace(has_begun=True, tokens=base, base=base, calls=calls, spent=paid)
+    return UpdatePace(has_begun=True, tokens=base, base=base, calls=max(0, calls), spent=paid)
 
 
 def _calls(message: Message) -> int:
@@ -393,8 +393,8 @@ def _calls(message: Message) -> int:
 
 def _last_answer(view: ContextView) -> list[Message]:
     """The messages of the last answer, of which some logs hold one for each block."""
-    items = takewhile(lambda item: item.message.role == "assistant", reversed(view.items))
-    return [item.message for item in items]
+    since = dropwhile(lambda item: item.message.role != "assistant", reversed(view.items))
+    return [item.message for item in takewhile(lambda item: item.message.role == "assistant", since)]
 
 
 def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: ForkResult | None) -> NotesUpdated:

@@ -45,8 +45,14 @@ def ordered_sources(sources: Sequence[ReminderSource]) -> tuple[ReminderSource, 
 
 async def remind(session: LiveSession, moment: Moment) -> None:
     """Ask all sources, and append what they give."""
+    if said := await due_reminders(session, moment):
+        await session.append(*said)
+
+
+async def due_reminders(session: LiveSession, moment: Moment) -> list[Message]:
+    """Ask all sources what they want to add at this moment."""
     if moment == "before" and session.view.open_calls:
-        return
+        return []
     said: list[Message] = []
     for source in ordered_sources(session.services.reminders):
         try:
@@ -55,8 +61,7 @@ async def remind(session: LiveSession, moment: Moment) -> None:
             session.emit(ReminderFailed(source.name, type(e).__name__))
     if session.model.reads_tokens:
         said = [_without_tokens(message) for message in said]
-    if said:
-        await session.append(*said)
+    return said
 
 
 def _without_tokens(message: Message) -> Message:

@@ -160,6 +160,8 @@ class Agent:
             owned: tuple[Closable, ...] = (*((asked,) if isinstance(model, str) else ()), *((store,) if store else ()))
             try:
                 loop = await agent(root, model=asked, home=kept_in, resume=resume, options=options, parts=parts)
+                assert isinstance(loop.session, Session)
+                loop.session._is_an_agents = True
                 try:
                     await loop.start()
                 except BaseException:
@@ -170,7 +172,6 @@ class Agent:
                     for one in owned:
                         await one.close()
                 raise
-            assert isinstance(loop.session, Session)
             return cls(loop, loop.session, owned)
 
         return Opening("Agent.create(…)", opened)

@@ -5,11 +5,13 @@ It is the engine's session with the engine's functions as methods, opened with w
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from perdure.engine.session import LiveSession, Services
+from perdure.engine.session import LARGE_BYTES, LiveSession, Services
 from perdure.errors import (
     BadSetting,
     ModelError,
@@ -33,9 +35,10 @@ from perdure.settings import Settings
 from perdure.transcript.blocks import ToolUse, check_front_written, check_written, raw_of
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
-from perdure.transcript.plain import openai_message, usage_of
+from perdure.transcript.plain import is_system, openai_message, usage_of
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import answer_messages, is_item, message_of_items
+from perdure.transcript.tokens import UNITS_PER_TOKEN
 from perdure.wiring.parts import SessionOptions, background, memory_session
 
 if TYPE_CHECKING:
@@ -112,6 +115,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
     _task: int | None = None  # that uses it just now
     _stores: list[Store] = field(default_factory=list)  # that nobody else uses
     _followed: FollowedHistory | None = None
+    _is_an_agents: bool = False  # its loop has keepers of its own
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {len(self.view.items)} messages in view{', closed' if self.is_closed else ''}>"
@@ -344,8 +348,11 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}
             await session.append({"role": "user", "content": [result]})
         """
-        async with self._used():
-            await LiveSession.append(self, *(said for one in messages for said in _plain(one)), also=also)
+        async with self._turn() as is_own:
+            said = [one for given in messages for one in _plain(given)]
+            if is_own and self.services.reminders:
+                said = await self._with_reminders(said)
+            await LiveSession.append(self, *said, also=also)
 
     def messages(self, format: WireProtocol = "anthropic") -> list[dict[str, Any]]:
         """The messages as the model would see them now, as plain data.
@@ -402,7 +409,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """
         from perdure.face.following import read_history
 
-        async with self._used():
+        async with self._turn():
             given = read_history(messages)
             if given.system:
                 before = self.view.front or Front()
@@ -432,7 +439,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             shown = await session.shown("openai")
             assert shown.data == history and not shown.is_changed
         """
-        async with self._used():
+        async with self._turn():
             return await (await self._history()).shown(_protocol(format), is_asking=asking)
 
     async def rebase(self, messages: Sequence[Any]) -> None:
@@ -508,9 +515,11 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """
         from perdure.engine.turn import prepare
 
-        async with self._used():
+        async with self._turn():
             self._check_said()
             self._check_answered(())
+            if late := self.taken_late():
+                await LiveSession.append(self, *late)
             return await prepare(self, protocol=_protocol(protocol), stream=stream)
 
     async def run(
@@ -552,9 +561,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             if not said:
                 self._check_said()
             self._check_answered(said)
-            if self._keepers is None and not self.is_read_only:
-                self._keepers = background(self)
-            return await run_turn(self, said, asked, self._keepers, on_delta=on_delta)
+            return await run_turn(self, said, asked, self._background(), on_delta=on_delta)
 
     def open_calls(self) -> tuple[ToolUse, ...]:
         """The tool uses that wait for their results, such as those that a crash came between.
@@ -793,7 +800,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Let background work end, and let go of the session. What was said is kept in any case; twice is no mistake.
+        """Let background work end, for five seconds at most, and let go of the session. What was said is kept in any
+        case; twice is no mistake.
 
         Example:
             session = await Session.in_memory()
@@ -840,16 +848,54 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             f"no result yet for {named}{more}: append what each tool gave, or say something else, which gives them up"
         )
 
+    async def _with_reminders(self, said: list[Any]) -> list[Any]:
+        """Return the messages, with what the session adds in front of a prompt (TURN-10)."""
+        from perdure.engine.reminders import due_reminders
+
+        system, given = list(takewhile(is_system, said)), list[Any](self._taken(said)[0])
+        is_prompt = all(message.role == "user" for message in given)
+        added = await due_reminders(self, "before") if is_prompt else []
+        return [*system, *added, *given]
+
+    def _background(self) -> Keepers | None:
+        """Return the session's keepers, made when they are needed first; None where none may run."""
+        if self._keepers is None and not self.is_read_only and _runs_tasks():
+            self._keepers = background(self)
+        return self._keepers
+
     @asynccontextmanager
-    async def _used(self) -> AsyncIterator[None]:
-        """Nobody else uses the session meanwhile; what the engine does for this call may."""
+    async def _turn(self) -> AsyncIterator[bool]:
+        """As `_used`; where this call isn't part of another, do as `run` does around it, and yield True.
+
+        What ended in the background is recorded first, and behind a new answer what it makes due starts.
+        """
+        async with self._used() as is_own:
+            is_own = is_own and not self._is_an_agents and self.services.agent is None
+            if is_own and self._keepers is not None:
+                await self._keepers.collect(self)
+            responses = self.view.state.responses
+            yield is_own
+            if is_own and self.view.state.responses != responses and self._has_work():
+                from perdure.engine.turn import rest_aside
+
+                await rest_aside(self)
+                if (keepers := self._background()) is not None:
+                    keepers.after_reply(self)
+
+    def _has_work(self) -> bool:
+        """Whether an answer may make anything due; a short conversation in memory loads nothing for that (LIB-6)."""
+        return bool(self.services.keepers) or self.view.size.base * UNITS_PER_TOKEN > LARGE_BYTES
+
+    @asynccontextmanager
+    async def _used(self) -> AsyncIterator[bool]:
+        """Nobody else uses the session meanwhile; what the engine does for this call may, and gets False."""
         self._check_open()
         task = anyio.get_current_task().id
         if self._task is not None and self._task != task:
             raise SessionInUse(f"the session {self.id} is in use by another task: await one call before the next")
         before, self._task = self._task, task
         try:
-            yield
+            yield before is None
         finally:
             self._task = before
 
@@ -876,6 +922,15 @@ def settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
         except UnusableValue as e:
             raise BadSetting(f"the setting {name}: {value!r:.60}: {e}") from None
     return replace(standard, **values)
+
+
+def _runs_tasks() -> bool:
+    """Whether work may go on beside this call: in asyncio; with trio, what is due is left to a compaction."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _open_exactly(home: Path | Home, session: Any, *, read_only: bool, parts: SessionOptions) -> LiveSession:

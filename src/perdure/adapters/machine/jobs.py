@@ -11,13 +11,17 @@ _LOG = logging.getLogger("perdure")
 
 
 class TaskJobs:
-    """`ports.Jobs` as asyncio tasks. Work that raises is logged and forgotten; `close` cancels what still runs."""
+    """`ports.Jobs` as asyncio tasks. Work that raises is logged and forgotten; `close` cancels what still runs.
+
+    A program may have a loop for each call. What still waits when its loop ends is over, and nobody is warned of it.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(_run(name, work), name=f"perdure-{name}")
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # of a loop that was closed under it
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -25,18 +29,21 @@ class TaskJobs:
         """Also waits for what the work itself starts."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
-        while self._tasks:
+        while tasks := self._of(loop):
             left = None if end is None else end - loop.time()
             if left is not None and left <= 0:
                 return False
-            await asyncio.wait(set(self._tasks), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         return True
 
     async def close(self) -> None:
-        tasks = set(self._tasks)
+        tasks = self._of(asyncio.get_running_loop())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _of(self, loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[None]]:
+        return {task for task in self._tasks if task.get_loop() is loop}
 
 
 class WaitingJobs:
