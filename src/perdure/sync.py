@@ -237,8 +237,8 @@ class SyncSession(Blocking[SessionFace]):
             model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
                 leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
-            tools: definitions, Anthropic's or OpenAI's, or tools such as `recall_tool`; None leaves them, [] takes
-                them away.
+            tools: definitions, Anthropic's or OpenAI's (of either API), or tools such as `recall_tool`; None leaves
+                them, [] takes them away. One that only some APIs know is refused when a request for another is made.
 
         Raises:
             RecordRefused: no request could be made with it; nothing was changed.
@@ -388,7 +388,8 @@ class SyncSession(Blocking[SessionFace]):
 
         Raises:
             ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
-            RecordRefused: nothing was said yet, or tool uses of the last answer wait for their results.
+            RecordRefused: nothing was said yet, tool uses of the last answer wait for their results, or this API
+                doesn't know one of the tools.
 
         Example:
             session.append("Hello")

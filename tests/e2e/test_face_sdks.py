@@ -193,3 +193,33 @@ def test_an_empty_answer_of_each_sdk_goes_into_the_loop(protocol: Any, tmp_path:
             assert not server.upstream.statistics.violations
 
     anyio.run(main)
+
+
+def test_flat_and_custom_tools_with_openais_client(tmp_path: Path) -> None:
+    """Finding L2: Responses' own definitions and items go round with the SDK, which the server checks each time."""
+    openai = pytest.importorskip("openai")
+    flat: Any = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}
+    custom: Any = {"type": "custom", "name": "patch", "description": "Changes files."}
+    calls = say(tool_use("weather", {"city": "Oslo"}), tool_use("patch", {"input": "*** Begin"}))
+
+    async def main() -> None:
+        async with FakeServer(FakeUpstream(script=[calls, "Done."])) as server:
+            client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+            async with Session.create(tmp_path, home=tmp_path / "home", settings=SHORT) as session:
+                await session.set_prefix(model="gpt-6", tools=[flat, custom])
+                await session.append("Weather, and a patch?")
+                answer = await client.responses.create(**(await session.prepare("responses")).data)
+                for item in answer.output:
+                    await session.append(item)  # one by one, as a loop over the output has them
+                assert [one.input for one in session.open_calls()] == [{"city": "Oslo"}, {"input": "*** Begin"}]
+                for item in answer.output:
+                    kind = f"{item.type}_output"
+                    await session.append({"type": kind, "call_id": item.call_id, "output": "done"})
+                request = (await session.prepare("responses")).data
+                assert request["tools"] == [flat, custom]
+                await session.append(await client.responses.create(**request))
+                assert "Done." in str(session.messages("responses")[-1])
+            await client.close()
+            assert not server.upstream.statistics.violations
+
+    anyio.run(main)

@@ -151,11 +151,10 @@ PREFIXES: dict[str, tuple[dict[str, Any], str]] = {
         {"tools": [{"type": "function", "function": {"name": "x", "paramters": OBJECT}}]},
         "tools[0]: function: there is no field 'paramters': did you mean parameters?",
     ),
-    "OpenAI's tool without its wrapper": (
-        {"tools": [{"type": "function", "name": "x", "parameters": OBJECT}]},
-        'tools[0]: OpenAI\'s tools have what they are in `function`: {"type": "function", "function": {"name":',
+    "a function that doesn't say so": (
+        {"tools": [{"name": "x", "parameters": OBJECT}]},
+        'tools[0]: OpenAI\'s tools say what they are: {"type": "function", "name":',
     ),
-    "a function without its wrapper": ({"tools": [{"name": "x", "parameters": OBJECT}]}, "in `function`: {"),
     "a slip in the system prompt": (
         {"system": [{"type": "text", "text": "x", "cachecontrol": None}]},
         "system[0]: there is no field 'cachecontrol'",

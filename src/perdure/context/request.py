@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from perdure.transcript.response_items import (
     KEPT_ITEM,
     call_kinds,
     in_plain_words,
+    is_custom_call,
     items_of,
     response_tool,
     without_open_reasoning,
@@ -72,9 +74,10 @@ def openai_body(
     if stream:
         head = {**head, "stream": True, "stream_options": {"include_usage": True}}
     pieces = [encode(head)[:-1]]
-    tools = [_tool(msgspec.json.decode(raw)) for raw in front.tools] if lead is None else list(front.tools)
+    own = (_tool(msgspec.json.decode(raw)) for raw in front.tools)
+    tools = [tool for tool in own if tool] if lead is None else list(front.tools)
     if tools:
-        pieces.append(b',"tools":' + encode([tool for tool in tools if tool]))
+        pieces.append(b',"tools":' + encode(tools))
     messages = [bytes(raw) for raw in lead or ()]
     system = "\n\n".join(text for raw in front.system if (text := _system_text(bytes(raw))))
     if system and lead is None:
@@ -160,6 +163,32 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:
     return {"type": "function", "function": function}
 
 
+_RUN_BY_ANTHROPIC = re.compile(r"\w+_20\d{6}|mcp_toolset")  # types of tools, such as web_search_20250305
+_RUN_BY_OPENAI = frozenset(
+    "apply_patch code_interpreter computer computer_use_preview file_search image_generation local_shell mcp namespace "
+    "programmatic_tool_calling shell tool_search web_search web_search_2025_08_26 web_search_preview "
+    "web_search_preview_2025_03_11".split()
+)
+_API = {"anthropic": "Messages", "openai": "Chat Completions", "responses": "Responses"}
+
+
+def refused_tool(front: Front, protocol: WireProtocol) -> str:
+    """Return what to say of the first tool that can't be said in this protocol; empty where all can."""
+    for number, raw in enumerate(front.tools):
+        tool = msgspec.json.decode(raw)
+        kind = str(tool.get("type"))
+        if {"function", "custom", "input_schema"} & tool.keys() or kind in ("None", "function", "custom"):
+            continue
+        if protocol == "openai":
+            is_refused = True
+        else:
+            is_refused = bool(_RUN_BY_ANTHROPIC.fullmatch(kind)) if protocol == "responses" else kind in _RUN_BY_OPENAI
+        if is_refused:
+            named = f"tools[{number}] ({kind[:60]})"
+            return f"{named} is unknown to {_API[protocol]}: ask another API, or leave it out with set_prefix(tools=…)"
+    return ""
+
+
 def _system_text(raw: bytes) -> str:
     value = Block(raw).value
     return value.text if isinstance(value, Text) else ""
@@ -228,8 +257,9 @@ def _text_only(wire: WireFields) -> WireFields:
 def _said_in(group: MessageGroup) -> list[_Said]:
     """The messages that a group's blocks become; what follows each other in one role is one, as far as that can be."""
     found: list[_Said] = []
-    for part in _plain_parts(group.blocks) or ([_NOTHING_SAID] if group.role == "assistant" else []):
-        wire, block = _own(part), Block(part.raw)
+    plain = [(part, Block(raw)) for part in group.blocks if (raw := _block_for_others(part.raw))]
+    for part, block in plain or ([(_NOTHING_SAID, Block(_NOTHING_SAID.raw))] if group.role == "assistant" else []):
+        wire = _own(part)
         if part.wire is not None and part.wire.role and wire is None:
             block = as_reminder(block)  # a system message of another protocol
         role, fields = (wire.role or group.role, wire.fields) if wire is not None else (group.role, {})
@@ -276,7 +306,7 @@ def _added(made: dict[str, Any], extra: Mapping[str, msgspec.Raw]) -> dict[str, 
 
 def _assistant(said: _Said) -> dict[str, Any]:
     texts = [_with_extra({"type": "text", "text": b.value.text}, p) for b, p in said.parts if isinstance(b.value, Text)]
-    calls = [_with_extra(_call(b.value), p) for b, p in said.parts if isinstance(b.value, ToolUse)]
+    calls = [_with_extra(_call(b.value, p.raw), p) for b, p in said.parts if isinstance(b.value, ToolUse)]
     content = _joined(texts, said.is_list) if texts else (None if calls else NO_TEXT)
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
@@ -284,7 +314,9 @@ def _assistant(said: _Said) -> dict[str, Any]:
     return {**message, **{k: v for k, v in said.fields.items() if k != "content" or (calls and not texts)}}
 
 
-def _call(use: ToolUse) -> dict[str, Any]:
+def _call(use: ToolUse, raw: bytes = b"") -> dict[str, Any]:
+    if ITEM_MARK in raw and is_custom_call(raw):
+        return {"id": use.id, "type": "custom", "custom": {"name": use.name, "input": use.input.get("input", "")}}
     return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": _arguments(use)}}
 
 
@@ -364,8 +396,9 @@ def responses_body(head: dict[str, Any], front: Front, groups: list[MessageGroup
 def _items(group: MessageGroup, before: MessageGroup | None, is_stored: bool) -> list[bytes]:
     """The items of a group; blocks of different messages are items of their own."""
     items: list[bytes] = []
-    for position, parts in groupby(group.parts(), key=lambda part: part.position):
-        calls = call_kinds(part.raw for part in before.blocks) if before and position < 0 else None
+    odd = [part.raw for part in before.blocks if ITEM_MARK in part.raw] if before and group.results else []
+    calls = call_kinds(odd)  # a result that was told in another API's words is one of its call's kind
+    for _, parts in groupby(group.parts(), key=lambda part: part.position):
         items += items_of(group.role, (part.raw for part in parts), calls)
     return without_open_reasoning(items, is_stored=is_stored) if group.role == "assistant" else items
 

@@ -294,8 +294,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
                 leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
-            tools: definitions, Anthropic's or OpenAI's, or tools such as `recall_tool`; None leaves them, [] takes
-                them away.
+            tools: definitions, Anthropic's or OpenAI's (of either API), or tools such as `recall_tool`; None leaves
+                them, [] takes them away. One that only some APIs know is refused when a request for another is made.
 
         Raises:
             RecordRefused: no request could be made with it; nothing was changed.
@@ -506,7 +506,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         Raises:
             ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
-            RecordRefused: nothing was said yet, or tool uses of the last answer wait for their results.
+            RecordRefused: nothing was said yet, tool uses of the last answer wait for their results, or this API
+                doesn't know one of the tools.
 
         Example:
             await session.append("Hello")
@@ -518,9 +519,10 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         async with self._turn():
             self._check_said()
             self._check_answered(())
+            self._check_tools(wanted := _protocol(protocol))
             if late := self.taken_late():
                 await LiveSession.append(self, *late)
-            return await prepare(self, protocol=_protocol(protocol), stream=stream)
+            return await prepare(self, protocol=wanted, stream=stream)
 
     async def run(
         self,
@@ -561,6 +563,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             if not said:
                 self._check_said()
             self._check_answered(said)
+            self._check_tools(asked.about.protocol)
             return await run_turn(self, said, asked, self._background(), on_delta=on_delta)
 
     def open_calls(self) -> tuple[ToolUse, ...]:
@@ -834,6 +837,13 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         if not self.view.items:
             raise RecordRefused("nothing was said yet: append a message first")
 
+    def _check_tools(self, protocol: WireProtocol) -> None:
+        """Raise where a tool of the prefix can't be said in this protocol: it would be missing without a word."""
+        from perdure.context.request import refused_tool
+
+        if self.view.front is not None and (why := refused_tool(self.view.front, protocol)):
+            raise RecordRefused(why)
+
     def _check_answered(self, said: Sequence[Message]) -> None:
         """Raise when calls would be given up without anybody having said something else."""
         waiting = {call: self.view.calls[call] for call in self.view.open_calls}
@@ -978,10 +988,17 @@ async def _opened(
 
 
 def _definitions(tools: Any) -> Sequence[Any]:
-    """Definitions as they are, and those of tools that have one."""
+    """Return the definitions, also of tools that have one; those of the Responses API as Chat Completions has them."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
         raise RecordRefused(f"tools must be a list of definitions, not {type(tools).__name__}")
-    return [getattr(one, "definition", one) for one in tools]
+    return [_wrapped(getattr(one, "definition", one)) for one in tools]
+
+
+def _wrapped(tool: Any) -> Any:
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if kind not in ("function", "custom") or "name" not in tool or "input_schema" in tool:
+        return tool
+    return {"type": kind, kind: {name: value for name, value in tool.items() if name != "type"}}
 
 
 def _plain(one: Any) -> list[Any]:

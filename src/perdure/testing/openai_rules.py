@@ -45,6 +45,7 @@ def check_openai(body: bytes | Mapping[str, Any], *, strict: bool = True) -> lis
     found: list[Violation] = []
     if not isinstance(request.get("model"), str):
         found.append(Violation("required_field", "model", "you must provide a model parameter"))
+    found.extend(_tools(request.get("tools")))
     messages = request.get("messages")
     if not isinstance(messages, list):
         said = "Missing required parameter: 'messages'."
@@ -60,6 +61,20 @@ def check_openai(body: bytes | Mapping[str, Any], *, strict: bool = True) -> lis
         if strict:
             found.extend(_strictly(shaped))
     return found
+
+
+def _tools(tools: Any) -> Iterator[Violation]:
+    if tools is not None and not (isinstance(tools, list) and tools):
+        yield Violation("tools", "tools", "Invalid 'tools': expected an array with minimum length 1.")
+        return
+    for index, tool in enumerate(tools or ()):
+        path, kind = f"tools[{index}]", tool.get("type") if isinstance(tool, dict) else None
+        inner = tool.get(kind) if kind in ("function", "custom") else None
+        if kind not in ("function", "custom"):
+            said = f"Invalid value: '{kind}'. Supported values are: 'function' and 'custom'."
+            yield Violation("tools", f"{path}.type", said)
+        elif not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
+            yield Violation("tools", path, f"Missing required parameter: '{path}.{kind}.name'.")
 
 
 def _message(message: Any, path: str) -> Iterator[Violation]:
@@ -175,7 +190,7 @@ def as_messages(chat: Mapping[str, Any]) -> dict[str, Any]:
     if system:
         request["system"] = [{"type": "text", "text": text} for text in system]
     if chat.get("tools"):
-        request["tools"] = [_tool(tool["function"]) for tool in chat["tools"]]
+        request["tools"] = [_tool(tool[tool["type"]]) for tool in chat["tools"]]
     request["messages"] = list(_messages(chat["messages"]))
     request["cache_control"] = {"type": "ephemeral"}
     return request
@@ -224,11 +239,14 @@ def _assistant(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if text := _text(message.get("content")):
         yield {"type": "text", "text": text}
     for call in message.get("tool_calls") or ():
-        function = call["function"]
-        try:
-            given = msgspec.json.decode(function["arguments"] or "{}")
-        except msgspec.DecodeError:
-            given = {"_raw": function["arguments"]}
+        function = call[call["type"]]
+        if call["type"] == "custom":
+            given = {"input": function["input"]}
+        else:
+            try:
+                given = msgspec.json.decode(function["arguments"] or "{}")
+            except msgspec.DecodeError:
+                given = {"_raw": function["arguments"]}
         yield {"type": "tool_use", "id": _identity(call["id"]), "name": function["name"], "input": given}
 
 

@@ -651,8 +651,11 @@ def check_front_written(system: Iterable[msgspec.Raw], tools: Iterable[msgspec.R
 def _tool_slip(tool: Data) -> str:
     function, kind = tool.get("function", tool.get("custom")), tool.get("type")
     if isinstance(function, dict):
-        wrong = misspelt(function, _FUNCTION)
-        return f"function: {wrong}" if wrong else misspelt(tool, ("type", "function", "custom", "cache_control"))
+        known = (
+            _FUNCTION if kind == "function" else (*_FUNCTION, *_TOOL)
+        )  # one of Anthropic's with a slip looks the same
+        wrong = misspelt(function, known)
+        return f"{kind}: {wrong}" if wrong else misspelt(tool, ("type", "function", "custom", "cache_control"))
     if kind == "function" or (kind is None and "parameters" in tool and "input_schema" not in tool):
         return _UNWRAPPED
     if kind not in (None, "custom"):
@@ -670,8 +673,8 @@ _TOOL: Final = (
     *("input_examples", "output_schema", "allowed_callers", "eager_input_streaming"),
 )
 _UNWRAPPED: Final = (
-    'OpenAI\'s tools have what they are in `function`: {"type": "function", "function": {"name": "…", '
-    '"parameters": {…}}}; Anthropic\'s have no type, and call their parameters input_schema'
+    'OpenAI\'s tools say what they are: {"type": "function", "name": "…", "parameters": {…}}, or the same in '
+    "`function`; Anthropic's have no type, and call their parameters input_schema"
 )
 
 
@@ -717,4 +720,9 @@ def anthropic_tool(raw: bytes) -> bytes:
     if not isinstance(function, dict):
         return raw
     shaped = {"name": function.get("name", "unnamed"), "description": function.get("description") or ""}
-    return encode({**shaped, "input_schema": function.get("parameters") or {"type": "object", "properties": {}}})
+    schema = _TEXT_INPUT if tool.get("type") == "custom" else {"type": "object", "properties": {}}
+    return encode({**shaped, "input_schema": function.get("parameters") or schema})
+
+
+_TEXT_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+"""Of a custom tool, which is called with a text: its calls hold it as `input`, in every protocol."""

@@ -244,9 +244,11 @@ def _calls(given: Data, at: str) -> Iterator[Block]:
             raise RecordRefused(f"{where}: its function has no name")
         if wrong := misspelt(function, ("name", "arguments", "input")):
             raise RecordRefused(f"{where}: {wrong}")
-        arguments = _arguments(function.get("arguments", function.get("input")), where)
-        use = {"type": "tool_use", "id": sendable_id(identity), "name": name, "input": arguments}
-        yield _block(use, where)
+        use = {"type": "tool_use", "id": sendable_id(identity), "name": name}
+        if "custom" in call and isinstance(text := function.get("input"), str):  # as an item of Responses says it
+            yield _block({**use, "input": {"input": text}, "response_item": {"type": "custom_tool_call"}}, where)
+        else:
+            yield _block({**use, "input": _arguments(function.get("arguments", function.get("input")), where)}, where)
 
 
 def _ids_as_said(given: Data) -> WireFields | None:

@@ -35,6 +35,10 @@ _CALLS: Final = {
 _RESULTS: Final = frozenset(f"{kind}_output" for kind in _CALLS)
 _SYSTEM: Final = ("developer", "system")
 _OTHERS_OF_SYSTEM: Final = ("additional_tools", "configuration_update")
+_OTHER_ITEMS: Final = (  # those that are no calls and no results; one by reference alone can't be sent again
+    *(REASONING, "program", "program_output", "tool_search_output", *_OTHERS_OF_SYSTEM),
+    *("mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
+)
 _OWN_PARTS: Final = ("input_", "output_", "refusal")
 _TEXTS: Final = ("input_text", "output_text", "text")
 _NO_SCREEN: Final = (  # a screen of one pixel, where a screenshot left the view
@@ -78,7 +82,7 @@ def is_item(given: Mapping[str, Any]) -> bool:
     if "role" in given:
         parts = content if isinstance(content, list) else []
         return any(isinstance(part, dict) and str(part.get("type")).startswith(_OWN_PARTS) for part in parts)
-    return isinstance(kind, str) and (kind == REASONING or kind in _CALLS or kind in _RESULTS)
+    return isinstance(kind, str) and (kind in _OTHER_ITEMS or kind.endswith(("_call", "_call_output")))
 
 
 def is_of_front(kind: str, role: str) -> bool:
@@ -415,6 +419,11 @@ def call_kinds(raws: Iterable[bytes]) -> dict[str, str]:
     calls = (block for block in map(Block, raws) if block.type == "tool_use")
     own = ((block, _FIELDS.decode(_fields(block).get(KEPT_ITEM, b"{}"))) for block in calls)
     return {getattr(block.value, "id", ""): _decoded(rest.get("type")) or "function_call" for block, rest in own}
+
+
+def is_custom_call(raw: bytes) -> bool:
+    """Whether a block calls a custom tool, which takes a text."""
+    return "custom_tool_call" in call_kinds([raw]).values()
 
 
 def _result_item(result: ToolResult, rest: Fields, call: str) -> bytes:

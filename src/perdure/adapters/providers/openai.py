@@ -49,6 +49,7 @@ _PLATFORMS: dict[str, Literal["Linux", "MacOS", "Windows"]] = {"linux": "Linux",
 class _PartialCall:
     identity: str = ""
     name: str = ""
+    is_custom: bool = False  # called with a text
     pieces: list[str] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -113,7 +114,7 @@ class OpenAIReplyBuilder:
 
     def _piece(self, number: int, piece: dict[str, Any]) -> ToolInputDelta:
         """A piece of a call. Without an index it goes on with the last call, unless it brings a new id or name."""
-        function = piece.get("function") or {}
+        function = piece.get("function") or piece.get("custom") or {}
         index = piece.get("index")
         if not isinstance(index, int):
             last = max(self._calls, default=-1)
@@ -124,8 +125,9 @@ class OpenAIReplyBuilder:
         call = self._calls.setdefault(index, _PartialCall())
         call.identity = call.identity or str(piece.get("id") or "")
         call.name = call.name or str(function.get("name") or "")
+        call.is_custom = call.is_custom or "custom" in piece
         _add(call.more, piece, _READ_OF_CALL)
-        arguments = function.get("arguments")
+        arguments = function.get("input") if call.is_custom else function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else _text_of(arguments)
         call.pieces.append(text)
         return ToolInputDelta(self.first_call + index, call.name, text)
@@ -158,7 +160,8 @@ class OpenAIReplyBuilder:
         taken = set(self._taken_before()) if self._calls else set()
         for index in sorted(self._calls):
             call = self._calls[index]
-            arguments = _arguments("".join(call.pieces))
+            text = "".join(call.pieces)
+            arguments = {"input": text} if call.is_custom else _arguments(text)
             is_cut = self._finish == "length" and index == max(self._calls) and isinstance(arguments, dict)
             if not is_cut:
                 name = call.name[:NAME_CHARACTERS] or "unnamed"
@@ -167,7 +170,8 @@ class OpenAIReplyBuilder:
                     call.more["id"] = call.identity
                 if call.more:
                     self._parts[identity] = msgspec.Raw(msgspec.json.encode(call.more))
-                yield block_of({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+                kept = {"response_item": {"type": "custom_tool_call"}} if call.is_custom else {}
+                yield block_of({"type": "tool_use", "id": identity, "name": name, "input": arguments, **kept})
 
     def _unique(self, call: _PartialCall, index: int, taken: set[str]) -> str:
         """The call's id; one of our own when it has none, or one that stands in the conversation already."""
@@ -188,7 +192,7 @@ class OpenAIReplyBuilder:
 
 
 _READ = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"})
-_READ_OF_CALL = frozenset({"index", "id", "type", "function"})
+_READ_OF_CALL = frozenset({"index", "id", "type", "function", "custom"})
 
 
 def _add(known: dict[str, Any], piece: dict[str, Any], read: Collection[str]) -> None:
