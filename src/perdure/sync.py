@@ -230,6 +230,7 @@ class SyncSession(Blocking[SessionFace]):
         model: str | Model | None = None,
         system: str | Iterable[str | Mapping[str, Any]] | None = None,
         tools: Sequence[Any] | None = None,
+        dynamic: str | Iterable[str | Mapping[str, Any]] | None = None,
     ) -> None:
         """Say what stands before the messages of every request. What is the same already isn't recorded again.
 
@@ -237,8 +238,11 @@ class SyncSession(Blocking[SessionFace]):
             model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
                 leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
+                What stands behind a `SYSTEM_PROMPT_DYNAMIC_BOUNDARY` in the list is its dynamic part.
             tools: definitions, Anthropic's or OpenAI's (of either API), or tools such as `recall_tool`; None leaves
                 them, [] takes them away. One that only some APIs know is refused when a request for another is made.
+            dynamic: the part of the system prompt that changes, such as the date; it comes last, behind the cache
+                breakpoint, so that tools and the rest are read from the cache. None leaves it, "" takes it away.
 
         Raises:
             RecordRefused: no request could be made with it; nothing was changed.
@@ -251,7 +255,9 @@ class SyncSession(Blocking[SessionFace]):
                 tools=[{"name": "weather", "description": "The weather in a city.", "input_schema": schema}],
             )
         """
-        self._wait("Session.set_prefix", self._inner.set_prefix, model=model, system=system, tools=tools)
+        self._wait(
+            "Session.set_prefix", self._inner.set_prefix, model=model, system=system, tools=tools, dynamic=dynamic
+        )
 
     def append(self, *messages: Any, also: tuple[Any, ...] = ()) -> None:
         """Say something: a text of the user, a message, or a model's whole answer. It is kept once this returns.

@@ -45,7 +45,7 @@ def first_position(view: ContextView, edits: tuple[Edit, ...]) -> int | None:
 def prefix_rewrite_of_record(view: ContextView, record: Record) -> int | None:
     """The first item that is sent behind another prefix after a record that isn't an edit; None when none is."""
     if isinstance(record, Front):
-        return 0 if view.front is not None and record != view.front else None
+        return 0 if view.front is not None and record.unmarked() != view.front.unmarked() else None
     if leaves_memory(view, record):
         return 0
     collapse = view.collapses.get(record.id) if isinstance(record, Undone) else None

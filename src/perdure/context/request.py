@@ -31,6 +31,7 @@ from perdure.transcript.blocks import (
     anthropic_tool,
     encode,
     text_block,
+    unmarked,
 )
 from perdure.transcript.messages import Message, ToolUseId, WireFields, call_id_as_said
 from perdure.transcript.records import Front
@@ -555,8 +556,8 @@ def _marker(ttl: CacheTtl) -> bytes:
 
 def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], marker: bytes) -> bytes:
     pieces = [encode(head)[:-1]]
-    tools = [_unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
-    system = [_unmarked(_block_for_others(bytes(raw)) or b"") for raw in front.system]
+    tools = [unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
+    system = [unmarked(_block_for_others(bytes(raw)) or b"") for raw in front.system]
     stable = len(system) if front.dynamic_from is None else front.dynamic_from
     if tools:
         if not stable:
@@ -587,14 +588,6 @@ def _runs(
         start = number + 1
     for index in range(start, len(groups)):
         yield _encoded(groups[index], None, marker)
-
-
-def _unmarked(raw: bytes) -> bytes:
-    if b'"cache_control"' not in raw:
-        return raw
-    fields = msgspec.json.decode(raw)
-    fields.pop("cache_control", None)
-    return encode(fields)
 
 
 def _marked(raw: bytes, marker: bytes) -> bytes:

@@ -268,6 +268,7 @@ def front_size(front: Front | None) -> Size:
     """System prompt and tool definitions, estimated; nothing when they aren't known (TOK-2)."""
     total = NOTHING
     if front is not None:
+        front = front.unmarked()
         for raw in (*front.system, *front.tools):
             total = total.plus(json_size(bytes(raw)))
     return total

@@ -32,7 +32,14 @@ from perdure.errors import (
 from perdure.face.homes import home_of_program, path_of
 from perdure.face.opening import Opening
 from perdure.settings import Settings
-from perdure.transcript.blocks import ToolUse, check_front_written, check_written, raw_of
+from perdure.transcript.blocks import (
+    ToolUse,
+    check_front_written,
+    check_written,
+    parted_system,
+    raw_of,
+    system_raws,
+)
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import is_system, openai_message, usage_of
@@ -287,6 +294,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         model: str | Model | None = None,
         system: str | Iterable[str | Mapping[str, Any]] | None = None,
         tools: Sequence[Any] | None = None,
+        dynamic: str | Iterable[str | Mapping[str, Any]] | None = None,
     ) -> None:
         """Say what stands before the messages of every request. What is the same already isn't recorded again.
 
@@ -294,8 +302,11 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
                 leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
+                What stands behind a `SYSTEM_PROMPT_DYNAMIC_BOUNDARY` in the list is its dynamic part.
             tools: definitions, Anthropic's or OpenAI's (of either API), or tools such as `recall_tool`; None leaves
                 them, [] takes them away. One that only some APIs know is refused when a request for another is made.
+            dynamic: the part of the system prompt that changes, such as the date; it comes last, behind the cache
+                breakpoint, so that tools and the rest are read from the cache. None leaves it, "" takes it away.
 
         Raises:
             RecordRefused: no request could be made with it; nothing was changed.
@@ -310,6 +321,15 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """
         async with self._used():
             before = self.view.front or Front()
+            at = len(before.system) if before.dynamic_from is None else before.dynamic_from
+            fixed, changing = before.system[:at], before.system[at:]
+            if system is not None:
+                fixed, marked = parted_system(system)
+                if marked is not None and dynamic is not None:
+                    raise RecordRefused("the dynamic part is given twice: write it in `dynamic` or behind the marker")
+                changing = changing if marked is None else marked
+            if dynamic is not None:
+                changing = system_raws(dynamic)
             if isinstance(model, str):
                 from perdure.face.connecting import model_id
 
@@ -319,12 +339,14 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 model = model.about.id
             after = Front(
                 model=before.model if model is None else model,
-                system=before.system if system is None else system,
+                system=(*fixed, *changing),
                 tools=before.tools if tools is None else _definitions(tools),
-                dynamic_from=before.dynamic_from if system is None else None,
+                dynamic_from=len(fixed) if changing else None,
             )
-            check_front_written(() if system is None else after.system, () if tools is None else after.tools)
-            if after != self.view.front:
+            is_said = system is not None or dynamic is not None
+            check_front_written(after.system if is_said else (), () if tools is None else after.tools)
+            after = after.unmarked()
+            if self.view.front is None or after != self.view.front.unmarked():
                 await self.record(after)
 
     async def append(self, *messages: Any, also: tuple[Any, ...] = ()) -> None:

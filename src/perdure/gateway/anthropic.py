@@ -31,7 +31,7 @@ from perdure.gateway.requests import (
     scaled_count,
     unread_fields,
 )
-from perdure.transcript.blocks import Block, encode, text_block
+from perdure.transcript.blocks import Block, encode, text_block, unmarked
 from perdure.transcript.history import DigestLimits, digest
 from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.records import Front
@@ -233,14 +233,8 @@ def _message(raw: msgspec.Raw) -> Message:
 
 
 def _unmarked(parts: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
-    """The parts of a front without breakpoints, which wander; bytes of their own, so that the body can go."""
-    found: list[msgspec.Raw] = []
-    for part in parts:
-        raw = bytes(part)
-        if b'"cache_control"' in raw:
-            raw = msgspec.json.encode({name: v for name, v in fields_of(raw).items() if name != "cache_control"})
-        found.append(msgspec.Raw(raw))
-    return tuple(found)
+    """The parts of a front without breakpoints; bytes of their own, so that the body can go."""
+    return tuple(msgspec.Raw(unmarked(bytes(part))) for part in parts)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

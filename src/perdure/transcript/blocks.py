@@ -595,11 +595,38 @@ def system_raws(given: Any) -> tuple[msgspec.Raw, ...]:
     return tuple(raws)
 
 
+DYNAMIC_BOUNDARY: Final = "__SYSTEM_PROMPT_DYNAMIC_BOUNDARY__"  # the Claude Agent SDK's
+
+
+def parted_system(given: Any) -> tuple[tuple[msgspec.Raw, ...], tuple[msgspec.Raw, ...] | None]:
+    """Return the parts of a system prompt before and behind the marker line of its dynamic part, which the model isn't
+    shown; None for the second where there is none."""
+    raws = system_raws(given)
+    for number, raw in enumerate(raws):
+        if DYNAMIC_BOUNDARY.encode() not in bytes(raw) or not isinstance(said := Block(bytes(raw)).value, Text):
+            continue
+        if len(parts := _MARKER_LINE.split(said.text, maxsplit=1)) > 1:
+            before, behind = system_raws(parts[0].rstrip()), system_raws(parts[1].lstrip())
+            return (*raws[:number], *before), (*behind, *raws[number + 1 :])
+    return raws, None
+
+
+_MARKER_LINE = re.compile(rf"^[ \t]*{DYNAMIC_BOUNDARY}[ \t]*$", re.MULTILINE)
+
+
 def tool_raws(given: Any) -> tuple[msgspec.Raw, ...]:
     """Tool definitions as raw objects: Anthropic's and OpenAI's, each as it came."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray):
         raise RecordRefused(f"tools must be a list of definitions, not {_type(given)}")
     return tuple(_raw(one, f"tools[{number}]", "an object") for number, one in enumerate(given))
+
+
+def unmarked(raw: bytes) -> bytes:
+    """Return a block or a definition without its cache breakpoint, which wanders; all else keeps its bytes."""
+    if b'"cache_control"' not in raw:
+        return raw
+    fields: dict[str, msgspec.Raw] = _RAW_FIELDS.decode(raw)
+    return encode({name: value for name, value in fields.items() if name != "cache_control"})
 
 
 def _raw(one: Any, at: str, wanted: str) -> msgspec.Raw:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.transcript.blocks import Block, check_front, system_raws, tool_raws
+from perdure.transcript.blocks import Block, check_front, system_raws, tool_raws, unmarked
 from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId, WireFields
 
 __all__ = [
@@ -225,6 +225,13 @@ class Front(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
             msgspec.structs.force_setattr(self, "system", system_raws(self.system))
         if not _is_raw(self.tools):
             msgspec.structs.force_setattr(self, "tools", tool_raws(self.tools))
+
+    def unmarked(self) -> Front:
+        """Return it without cache breakpoints, which requests set for themselves."""
+        if not any(b'"cache_control"' in bytes(raw) for raw in (*self.system, *self.tools)):
+            return self
+        system, tools = (tuple(msgspec.Raw(unmarked(bytes(raw))) for raw in raws) for raws in (self.system, self.tools))
+        return msgspec.structs.replace(self, system=system, tools=tools)
 
     def check(self) -> Front:
         """Raise `RecordRefused` when no request could be made with it; returns itself."""
