@@ -276,6 +276,24 @@ class Settings:
     durability: Literal["commit", "process"] = "commit"  # REL-1
 
 
+# What a session is opened again with: how its context is kept. Not what runs, reads, asks, pays or deletes anything,
+# nor whose words count: a journal may come from elsewhere, so all of that is said each time.
+REMEMBERED = frozenset(
+    "window_tokens max_output_tokens reserve_cap_tokens trigger_offset_tokens block_offset_tokens "
+    "warning_offset_tokens error_offset_tokens auto_compact compact auto_compact_window auto_compact_percent "
+    "breaker_failures min_reduction_percent thrash_refills thrash_turns offload result_limit_chars "
+    "result_limits_chars message_limit_bytes preview_chars offload_exempt_tools snip snip_min_saved_tokens "
+    "microcompact microcompact_tools microcompact_large_tokens microcompact_keep_tokens microcompact_min_saved_tokens "
+    "microcompact_reach_tokens microcompact_keep_last microcompact_spare_errors idle_clear idle_keep_last "
+    "idle_compact provider_clearing provider_compaction policy thrifty_least_tokens collapse collapse_min_tokens "
+    "thinking max_images max_media_bytes cache_ttl compact_timing precompute request_floor_percent keep_min_tokens "
+    "keep_max_tokens keep_min_texts summary_budget_tokens user_words_tokens ledger_tools notes notes_first_tokens "
+    "notes_growth_tokens notes_calls notes_section_tokens notes_file_tokens restore restore_files restore_file_tokens "
+    "restore_files_tokens restore_plan_tokens restore_todos_tokens restore_skill_tokens restore_skills_tokens "
+    "restore_background_tokens restore_tools_tokens restore_start_tokens restore_memory_tokens recall_tool "
+    "pins_tokens estimator margin_numerator margin_denominator".split()
+)
+
 # What each setting does, for `perdure config`, `init` and the documentation: a heading, then names. One line each, with
 # the unit, without the default; the reason for a value stands beside it above.
 DESCRIPTIONS: dict[str, dict[str, str]] = {

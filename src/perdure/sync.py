@@ -121,7 +121,8 @@ class SyncSession(Blocking[SessionFace]):
             home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
                 `SharedStore`; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
-            settings: as for `create`.
+            settings: as for `create`. What says how the context is kept is remembered, and need not be said again; what
+                is given in an object holds in its place, and is remembered from now on.
             services: as for `create`.
 
         Returns:
@@ -167,7 +168,7 @@ class SyncSession(Blocking[SessionFace]):
             owner: whose name it is, where several people choose names; one's is never another's.
             home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
                 `SharedStore`; by default where the `perdure` command keeps them.
-            settings: as for `create`.
+            settings: as for `open`.
             services: as for `create`.
 
         Returns:

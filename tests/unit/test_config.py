@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.adapters.config import ALLOWED, NAMES, SEEN, Config, home_of, load
+from perdure.adapters.config import ALLOWED, NAMES, SEEN, Config, UnusableValue, home_of, load, parse_setting
 from perdure.adapters.machine.trust import project_file
 from perdure.context.models import UNKNOWN, model_spec
 from perdure.context.policy import thresholds
@@ -463,3 +463,25 @@ def test_an_old_name_says_what_it_is_called_now(place: Path) -> None:
     write(place / "home" / "config.toml", 'pre_compact_hooks = ["x"]\n')
     with pytest.raises(BadSetting, match=r"pre_compact_hooks is \[\[hooks.PreCompact\]\] now"):
         read(place)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ('["**/rules/**"]', ("**/rules/**",)),
+        (' ["a, b", "c"] ', ("a, b", "c")),
+        ("[]", ()),
+        ("a, b", ("a", "b")),
+        ("[ab]*.md", ("[ab]*.md",)),
+    ],
+)
+def test_a_list_in_a_flag_or_a_variable_is_a_list(given: str, names: tuple[str, ...]) -> None:
+    """Finding L7: a list as it stands in a file is one on a command line and in the environment, too."""
+    assert parse_setting("instructions_excludes", given, ()) == names
+
+
+@pytest.mark.parametrize("given", ["['a']", '["a", 3]', "[a, b]"])
+def test_a_list_that_cannot_be_read_is_no_name(given: str) -> None:
+    """Finding L7: it is refused, and not taken for one odd name."""
+    with pytest.raises(UnusableValue, match="list"):
+        parse_setting("instructions_excludes", given, ())

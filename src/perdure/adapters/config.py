@@ -131,6 +131,11 @@ def _from_text(text: str) -> float | None:
 
 
 def _names(given: object) -> tuple[str, ...]:
+    if isinstance(given, str) and (text := given.strip()).startswith("[") and text.endswith("]"):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            raise UnusableValue('has to be names with commas between, or a list such as ["a", "b"]') from None
     if isinstance(given, str):
         return tuple(part.strip() for part in given.split(",") if part.strip())
     if isinstance(given, list | tuple) and all(isinstance(part, str) for part in given):

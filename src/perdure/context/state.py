@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from perdure.context.models import CACHE_SECONDS, model_spec
+from perdure.settings import REMEMBERED
 from perdure.transcript.messages import ResponseId, Usage
 from perdure.transcript.records import (
     Calibrated,
@@ -29,6 +30,7 @@ NOTHING_KNOWN: Final = msgspec.Raw(b"{}")
 
 # Kinds of notes that the fold remembers.
 HELD, REQUESTED, PUT_OFF = "summary_held", "compaction_requested", "compaction_put_off"
+SETTINGS = "settings"  # the note of those that a session is opened again with
 
 
 # TOK-4: a report teaches the ratio when the messages it held were estimated at this much or more …
@@ -129,6 +131,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     held: PrecomputedSummary | None = None
     requested: RequestedCompaction | None = None
     put_off: int | None = None  # API responses when a compaction below the trigger changed nothing (TURN-16)
+    settings: dict[str, Any] = {}  # that it was opened with last, as far as a session remembers them
     in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: a `TrackerStates` (RST-10)
 
     def with_message(self) -> SessionState:
@@ -170,8 +173,10 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
 
     def with_note(self, note: Noted) -> SessionState:
-        """A summary is held, a compaction was asked for, or one could wait; other notes, and what can't be read, tell
-        nothing."""
+        """A summary is held, a compaction was asked for, or one could wait, or settings hold; other notes, and what
+        can't be read, tell nothing."""
+        if note.kind == SETTINGS:
+            return msgspec.structs.replace(self, settings={k: v for k, v in note.data.items() if k in REMEMBERED})
         if note.kind == PUT_OFF:
             return msgspec.structs.replace(self, put_off=self.responses)
         try:

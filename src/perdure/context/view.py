@@ -259,6 +259,8 @@ def progress_lines(text: str) -> list[str]:
 
 
 def apply_message(view: ContextView, message: Message) -> None:
+    if not message.id:  # made by `Message.of`, and folded without a session, which would have named it
+        message = msgspec.structs.replace(message, id=MessageId(f"message-{view.state.messages + 1}"))
     if message.agent_id is not None or message.id in view.positions:
         return
     before = view.size

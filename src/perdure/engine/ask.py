@@ -649,9 +649,11 @@ def own(
         return () if asked is None or names[:1] == (OFFLINE,) or asked.about.id == OFFLINE else (asked,)
 
     summarizer = services.summarizer if summarizer is None else summarizer
+    helpers = helpers or services.helpers
+    if summarizer is None and helpers is not None and helpers.summarizer:
+        summarizer = helpers.summarizer
     if summarizer is None:
         summarizer = chain(settings.summarizer_models)
-    helpers = helpers or services.helpers
     if helpers is None:
         helpers = JobModels(notes=chain(settings.notes_models), extractor=chain(settings.extractor_models))
     return BackgroundModels(helpers, tuple(model for model in summarizer if model.about.id != OFFLINE))

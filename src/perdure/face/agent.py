@@ -14,7 +14,7 @@ from perdure.errors import BadSetting
 from perdure.face.connecting import connect
 from perdure.face.homes import home_of_program, path_of
 from perdure.face.opening import Closable, Opening
-from perdure.face.session import Session, model_of, options_of
+from perdure.face.session import Session, model_of, options_of, remember_settings
 
 if TYPE_CHECKING:
     from perdure.agent.loop import AgentLoop
@@ -163,6 +163,7 @@ class Agent:
                 assert isinstance(loop.session, Session)
                 loop.session._is_an_agents = True
                 try:
+                    await remember_settings(loop.session, settings)
                     await loop.start()
                 except BaseException:
                     await loop.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from perdure.context.state import SETTINGS
 from perdure.engine.session import LARGE_BYTES, LiveSession, Services
 from perdure.errors import (
     BadSetting,
@@ -31,7 +32,7 @@ from perdure.errors import (
 )
 from perdure.face.homes import home_of_program, path_of
 from perdure.face.opening import Opening
-from perdure.settings import Settings
+from perdure.settings import REMEMBERED, Settings
 from perdure.transcript.blocks import (
     ToolUse,
     check_front_written,
@@ -43,7 +44,7 @@ from perdure.transcript.blocks import (
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import is_system, openai_message, usage_of
-from perdure.transcript.records import Front
+from perdure.transcript.records import Front, Noted
 from perdure.transcript.response_items import answer_messages, is_item, message_of_items
 from perdure.transcript.tokens import UNITS_PER_TOKEN
 from perdure.wiring.parts import SessionOptions, background, memory_session
@@ -167,7 +168,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         parts = options_of(cls, settings, services)
         make = partial(create_session, project=path_of(project, "project"), session=id, parts=parts)
-        return Opening("Session.create(…)", partial(_opened, make, *home_of_program(home)))
+        return Opening("Session.create(…)", partial(_opened, make, *home_of_program(home), settings))
 
     @classmethod
     def open(
@@ -186,7 +187,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
                 `SharedStore`; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
-            settings: as for `create`.
+            settings: as for `create`. What says how the context is kept is remembered, and need not be said again; what
+                is given in an object holds in its place, and is remembered from now on.
             services: as for `create`.
 
         Returns:
@@ -205,7 +207,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """
         parts = options_of(cls, settings, services)
         make = partial(_open_exactly, session=session, read_only=read_only, parts=parts)
-        return Opening("Session.open(…)", partial(_opened, make, *home_of_program(home)))
+        return Opening("Session.open(…)", partial(_opened, make, *home_of_program(home), settings))
 
     @classmethod
     def named(
@@ -227,7 +229,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             owner: whose name it is, where several people choose names; one's is never another's.
             home: where sessions are kept: a folder, a database as `postgresql://user@host/name`, or a home of a
                 `SharedStore`; by default where the `perdure` command keeps them.
-            settings: as for `create`.
+            settings: as for `open`.
             services: as for `create`.
 
         Returns:
@@ -250,7 +252,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             raise BadSetting("name: the name of a conversation is empty; for a session without one, take create")
         folder = path_of(project, "project")
         make = partial(named_session, name=called, project=folder, owner=whose, parts=parts)
-        return Opening("Session.named(…)", partial(_opened, make, *home_of_program(home)))
+        return Opening("Session.named(…)", partial(_opened, make, *home_of_program(home), settings))
 
     @classmethod
     def in_memory(
@@ -993,12 +995,43 @@ def _located(home: Path, session: str | Path) -> Path:
     return found
 
 
+async def remember_settings(session: LiveSession, given: Settings | Mapping[str, Any] | None) -> None:
+    """Let what the session was opened with before hold where nothing else is given, and note what holds now."""
+    remembered = session.view.state.settings
+    given = _said_in(given) if isinstance(given, Settings) else given or {}
+    kept = {name: value for name, value in remembered.items() if name in REMEMBERED and name not in given}
+    settings = session.settings
+    for name, value in kept.items():
+        with suppress(BadSetting):  # of another version: the default holds
+            settings = replace(settings, **{name: getattr(settings_of({name: value}), name)})
+    if settings != session.settings:
+        session.configure(settings)
+    told = msgspec.json.decode(msgspec.json.encode(_said_in(settings)))
+    if told != remembered and not session.is_read_only:
+        await session.record(Noted(kind=SETTINGS, data=told))
+
+
+def _said_in(settings: Settings) -> dict[str, Any]:
+    """Return what of the settings is remembered and isn't what holds by default."""
+    standard = Settings()
+    return {name: value for name in sorted(REMEMBERED) if (value := getattr(settings, name)) != getattr(standard, name)}
+
+
 async def _opened(
-    make: Callable[[Path | Home], Awaitable[LiveSession]], home: Path | Home, own: Store | None
+    make: Callable[[Path | Home], Awaitable[LiveSession]],
+    home: Path | Home,
+    own: Store | None,
+    settings: Settings | Mapping[str, Any] | None,
 ) -> Session:
     """A session of a home; a store that only it uses is closed with it."""
     try:
         session = await make(home)
+        try:
+            await remember_settings(session, settings)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await session.close()
+            raise
     except BaseException:
         if own is not None:
             with anyio.CancelScope(shield=True):

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perdure.compaction.ledger.facts import clip, facts_in, without_reminders
 from perdure.compaction.ledger.handover import (
     BELOW,
@@ -45,7 +47,7 @@ from perdure.compaction.ledger.sheet import Sheet, SheetLine, chosen_lines, cloc
 from perdure.context.reminders import INDENT, indented, inline, name, quoted
 from perdure.text.markdown import fenced
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
-from perdure.transcript.messages import Message, spoken_blocks
+from perdure.transcript.messages import Message, MessageId, spoken_blocks
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
 from perdure.transcript.tool_calls.actions import HistoryReader, ToolTable
 from perdure.transcript.tool_calls.background import has_ended
@@ -807,6 +809,10 @@ def compact_messages(
     shares: SectionShares | None = None,
 ) -> CompactedText:
     """The whole compacted view of some messages: at most `budget_tokens`, and a raw tail of `tail_tokens` behind it."""
+    messages = [  # by its id a message is known as said: without ids, all would be the first
+        message if message.id else msgspec.structs.replace(message, id=MessageId(f"message-{number}"))
+        for number, message in enumerate(messages, 1)
+    ]
     memory = memory_of_messages(messages, tools)
     return compact_memory(memory, messages, (budget_tokens, tail_tokens), pins=tuple(pins), shares=shares)
 
