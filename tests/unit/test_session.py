@@ -6,20 +6,21 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
 from tests.services import FixedClock
 
-from perdure import Message, Settings, Usage
+from perdure import Message, Session, Settings, Usage
 from perdure.context import groups
 from perdure.context.view import ContextView, project
 from perdure.engine.compact import CompactionFailure, compact
 from perdure.engine.session import LiveSession, ModelWindow
 from perdure.engine.turn import prepare
-from perdure.errors import ContextBlocked, MalformedBlock, PerdureError
-from perdure.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.errors import CompactionRefused, ContextBlocked, MalformedBlock, ModelGaveUp, PerdureError
+from perdure.testing import FakeUpstream, ModelRules, ScriptedModel, prompt_too_long, say, tool_use
 from perdure.testing.models import CountingIds
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import ResponseId
@@ -259,3 +260,37 @@ def test_the_record_says_how_many_of_the_users_messages_it_leaves_out() -> None:
         return session.view.items[0].visible[0].raw.decode()
 
     assert "more, earlier, left out here" in anyio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says", "never"),
+    [
+        ({"compact": False}, "compaction is switched off (DISABLE_COMPACT or the setting compact): switch", "/compact"),
+        (
+            {"auto_compact": False},
+            "compact by hand (/compact in a chat, `perdure compact`, or compact() in the",
+            "switched",
+        ),
+    ],
+)
+def test_a_full_context_advises_what_works(settings: dict[str, Any], says: str, never: str) -> None:
+    """Finding L9: with compaction switched off no command is advised that refuses, and each door's own is named."""
+
+    async def main() -> None:
+        given = Settings(window_tokens=20_000, **settings)
+        session = await memory_session(parts=SessionOptions(settings=given))
+        for _ in range(12):
+            await session.append("word " * 6_000, Message.of("assistant", "Yes."))
+        await session.append("Go on.")
+        with pytest.raises(ContextBlocked) as blocked:
+            await prepare(session)
+        assert says in str(blocked.value) and never not in str(blocked.value)
+        if not given.compact:
+            with pytest.raises(CompactionRefused):
+                await compact(session, trigger="manual")
+        async with Session.in_memory(settings=settings) as face:
+            with pytest.raises(ModelGaveUp) as gave_up:
+                await face.run("Go on.", ScriptedModel([prompt_too_long(300_000, 200_000)] * 3))
+            assert says in str(gave_up.value) and never not in str(gave_up.value)
+
+    anyio.run(main)

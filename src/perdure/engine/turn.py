@@ -52,6 +52,7 @@ from perdure.engine.session import LARGE_BYTES, LiveSession, run_aside, run_asid
 from perdure.errors import BadRequest, ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports.session import Model
+from perdure.settings import Settings
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Edit, Noted
 from perdure.transcript.tokens import NOTHING, base_tokens
@@ -170,7 +171,7 @@ def _given_up(session: LiveSession, about: ModelInfo, action: Action, request: M
     if session.settings.window_tokens:
         window, source = session.settings.window_tokens, "setting"
     if isinstance(action.last, PromptTooLong):
-        advice = "run /compact with a focus, or /clear"
+        advice = _by_hand(session.settings)
         if stated and stated < window:
             advice = f"the window is {window:,} by {source}, the model's is {stated:,}: lower it"
     if isinstance(action.last, BadRequest) and about.protocol == "anthropic":  # whose messages are counted as ours
@@ -370,11 +371,18 @@ def fixed_parts(session: LiveSession) -> dict[str, int]:
     return {"system prompt and tools": front, "pins": pins, "last message": latest}
 
 
+def _by_hand(settings: Settings) -> str:
+    """Return what a person can do about a full context, at whatever door they are."""
+    if not settings.compact:
+        return "compaction is switched off (DISABLE_COMPACT or the setting compact): switch it on, or start afresh"
+    return "compact by hand (/compact in a chat, `perdure compact`, or compact() in the library), or start afresh"
+
+
 def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
     """What to say when no call can be made: how much must go, what it consists of, and what helps (TURN-13, PRS-6)."""
     limits, breaker, fixed = facts.limits, session.view.state.breaker, fixed_parts(session)
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in fixed.items())
-    by_hand = "compact by hand (perdure compact, or compact() in the library), or start afresh"
+    by_hand = _by_hand(facts.settings)
     counted, stays = facts.settings.auto_compact_window or limits.window, sum(fixed.values())
     if stays >= limits.trigger:
         advice = f"what can't be reduced ({parts}) is itself above the trigger of {limits.trigger:,}: make it smaller"
@@ -382,6 +390,8 @@ def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
             least = least_window(facts.settings, facts.model, stays)
             larger = f"at least {least:,}" if least < limits.window else "unset"
             advice += f", or auto_compact_window {larger} (it is {counted:,})"
+    elif not facts.settings.compact:
+        advice = by_hand
     elif not limits.auto:
         advice = f"auto-compaction is off: {by_hand}, or switch it on"
     elif breaker.refills >= facts.settings.thrash_refills:
