@@ -89,7 +89,7 @@ class SyncSession(Blocking[SessionFace]):
 
         Raises:
             JournalError: there is a session of this id already, or the disk or the database refuses.
-            BadSetting: a setting is unknown or can't have this value.
+            BadSetting: a setting is unknown or can't have this value, or the project is no folder that is there.
 
         Example:
             with Session.create(".", home="home") as session:

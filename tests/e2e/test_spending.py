@@ -101,7 +101,7 @@ def test_helpers_that_run_away_stop_at_the_cap(tmp_path: Path) -> None:
         settings = {"session_cap_usd": 1.0, "notes_first_tokens": 1, "notes_growth_tokens": 1, "notes_calls": 0}
         free = ScriptedModel(id="offline")
         given = Services(helpers=JobModels(notes=(helper,), extractor=(helper,)))
-        async with Session.create(tmp_path / "p", home=tmp_path / "home", settings=settings, services=given) as session:
+        async with Session.create(tmp_path, home=tmp_path / "home", settings=settings, services=given) as session:
             for n in range(40):
                 await session.run(f"prompt {n} " + "word " * 3_000, free)
         assert 0.9 < len(helper.requests) * 0.075 <= 1.0

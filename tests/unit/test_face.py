@@ -889,6 +889,7 @@ def test_any_name_of_a_conversation_has_one_session(name: str, tmp_path: Path) -
             await session.append("The number is 7.")
             return session.id
 
+    tmp_path.joinpath("app").mkdir()
     identity = anyio.run(main)
     with perdure.sync.Session.named(name, tmp_path / "elsewhere", home=tmp_path / "home") as session:
         assert session.id == identity and len(session.view.items) == 1
@@ -916,6 +917,7 @@ def test_the_same_id_in_several_projects_is_the_projects_own(tmp_path: Path) -> 
     """LIB-4: where a program has given the id twice by itself; from a third folder it can't be told which is meant."""
     home = tmp_path / "home"
     for project in ("one", "two"):
+        tmp_path.joinpath(project).mkdir()
         perdure.sync.Session.create(tmp_path / project, home=home, id="talk").close()
     for project in ("one", "two"):
         with perdure.sync.Session.named("talk", tmp_path / project, home=home) as session:

@@ -32,6 +32,7 @@ class ModelSpec:
     image_cap_tokens: int = 1_568
     max_images: int = 100
     max_image_edge_pixels: int | None = 8_000  # TURN-9: a request with a longer edge is refused
+    max_image_bytes: int | None = 5 * 1024 * 1024  # of its base64; a request with a larger one is refused
     many_images: int = 20  # with more images than this …
     many_image_edge_pixels: int = 2_000  # … the longest edge allowed is this
     provider: str = "anthropic"
@@ -69,12 +70,13 @@ def _openai(prefix: str, window: int, output: int = 128_000) -> ModelSpec:
         max_output_tokens=output,
         write_factor=1.25,
         max_image_edge_pixels=None,  # larger ones are scaled there
+        max_image_bytes=None,
         reads_tokens=False,
         provider="openai",
     )
 
 
-UNKNOWN = ModelSpec(prefix="", max_output_tokens=32_000, thinking_is_bound=True)
+UNKNOWN = ModelSpec(prefix="", max_output_tokens=32_000, thinking_is_bound=True, max_image_bytes=None)
 
 TABLE: tuple[ModelSpec, ...] = (
     _million("claude-fable-5-", 10, 50, read_factor=0.025, thinking_is_bound=True, cache_minimum_tokens=512),

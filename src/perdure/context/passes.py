@@ -37,7 +37,7 @@ from perdure.transcript.records import (
     Snipped,
     StoredOriginal,
 )
-from perdure.transcript.tokens import Size, block_size, image_edge, text_size
+from perdure.transcript.tokens import Size, block_size, image_bytes, image_edge, text_size
 from perdure.transcript.tool_calls.actions import ToolTable
 
 Pass = Callable[[ContextView, Facts], tuple[Edit, ...]]
@@ -625,13 +625,16 @@ _CHUNK = 10
 
 
 def media_limits(view: ContextView, facts: Facts) -> tuple[MediaReplaced, ...]:
-    """Replace what a request may not hold: images whose edges are too long, and the oldest media while
+    """Replace what a request may not hold: images whose edges or bytes are too many, and the oldest media while
     there are too many, or too many bytes of them."""
     if not view.media:
         return ()
-    limit = facts.model.max_image_edge_pixels
+    limit, most = facts.model.max_image_edge_pixels, facts.model.max_image_bytes
     edges = {place: image_edge(_medium(view, place)) for place in shown_media(view)}
     dropped = [place for place, edge in edges.items() if limit is not None and edge > limit]
+    if most is not None:
+        large = (place for place in edges if place[3] > most and image_bytes(_medium(view, place)) > most)
+        dropped = list(dict.fromkeys([*dropped, *large]))
     for place in dropped:
         del edges[place]
     dropped += _oldest(list(edges), max(edges.values(), default=0), facts)

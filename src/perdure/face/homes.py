@@ -221,10 +221,20 @@ def home_folder(home: str | Path | None) -> Path:
     return home_of(os.environ) if home is None else Path(path_of(home, "home")).expanduser()
 
 
-def path_of(given: Any, what: str) -> str | Path:
+def path_of(given: Any, what: str) -> Path:
+    """Return a path as it was given. Raises `BadSetting` for what no system has as one."""
     if isinstance(given, str | os.PathLike) and str(given):
-        return Path(given)
+        path = Path(given)
+        if "\0" in str(path):
+            raise BadSetting(f"{what} must be the path of a folder, got {str(path)!r:.60}: take the NUL character out")
+        names = (len(part.encode("utf-8", "surrogatepass")) for part in path.parts)
+        if len(str(path)) > _LONGEST_PATH or max(names, default=0) > _LONGEST_NAME:
+            raise BadSetting(f"{what} must be the path of a folder, got {len(str(path)):,} characters: shorten it")
+        return path
     raise BadSetting(f"{what} must be the path of a folder, not {given!r:.60}")
+
+
+_LONGEST_NAME, _LONGEST_PATH = 255, 4_000  # bytes of a name, and characters of a path, that any system has
 
 
 def _is_url(place: Any) -> bool:

@@ -34,6 +34,7 @@ from perdure.face.homes import home_of_program, path_of
 from perdure.face.opening import Opening
 from perdure.settings import REMEMBERED, Settings
 from perdure.transcript.blocks import (
+    ToolResult,
     ToolUse,
     check_front_written,
     check_written,
@@ -46,7 +47,7 @@ from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import is_system, openai_message, usage_of
 from perdure.transcript.records import Front, Noted
 from perdure.transcript.response_items import answer_messages, is_item, message_of_items
-from perdure.transcript.tokens import UNITS_PER_TOKEN
+from perdure.transcript.tokens import UNITS_PER_TOKEN, image_bytes
 from perdure.wiring.parts import SessionOptions, background, memory_session
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
         Raises:
             JournalError: there is a session of this id already, or the disk or the database refuses.
-            BadSetting: a setting is unknown or can't have this value.
+            BadSetting: a setting is unknown or can't have this value, or the project is no folder that is there.
 
         Example:
             async with Session.create(".", home="home") as session:
@@ -374,7 +375,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """
         async with self._turn() as is_own:
             said = [one for given in messages for one in _plain(given)]
-            if is_own and self.services.reminders:
+            if is_own:
                 said = await self._with_reminders(said)
             await LiveSession.append(self, *said, also=also)
 
@@ -588,6 +589,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 self._check_said()
             self._check_answered(said)
             self._check_tools(asked.about.protocol)
+            self._check_images(said)
             return await run_turn(self, said, asked, self._background(), on_delta=on_delta)
 
     def open_calls(self) -> tuple[ToolUse, ...]:
@@ -861,6 +863,18 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         if not self.view.items:
             raise RecordRefused("nothing was said yet: append a message first")
 
+    def _check_images(self, said: Sequence[Message]) -> None:
+        """Raise for a picture that the model can't be shown: a placeholder would take its place without a word."""
+        most = min(self.model.max_image_bytes or self.settings.max_media_bytes, self.settings.max_media_bytes)
+        for message in said:
+            if max(map(len, message.content), default=0) <= most:
+                continue
+            results = (block.value.parts() for block in message.blocks if isinstance(block.value, ToolResult))
+            for block in (*message.blocks, *(part for parts in results for part in parts)):
+                if (size := image_bytes(block)) > most:
+                    bound = f"an image must have at most {most:,} bytes of base64, got {size:,}"
+                    raise RecordRefused(f"{bound}: scale it down")
+
     def _check_tools(self, protocol: WireProtocol) -> None:
         """Raise where a tool of the prefix can't be said in this protocol: it would be missing without a word."""
         from perdure.context.request import refused_tool
@@ -887,6 +901,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         from perdure.engine.reminders import due_reminders
 
         system, given = list(takewhile(is_system, said)), list[Any](self._taken(said)[0])
+        self._check_images(given)
         is_prompt = all(message.role == "user" for message in given)
         added = await due_reminders(self, "before") if is_prompt else []
         return [*system, *added, *given]
@@ -937,7 +952,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 def options_of(
     kind: type[Session], settings: Settings | Mapping[str, Any] | None, services: Services | None
 ) -> SessionOptions:
-    return SessionOptions(settings=settings_of(settings), services=services or Services(), kind=kind)
+    given = services or Services()
+    return SessionOptions(settings=settings_of(settings), services=given, kind=kind, needs_folder=True)
 
 
 def settings_of(given: Settings | Mapping[str, Any] | None) -> Settings:
@@ -988,7 +1004,10 @@ def _located(home: Path, session: str | Path) -> Path:
     from perdure.adapters.journal import JOURNAL
     from perdure.adapters.journal.store import ID_PREFIX, SessionStore
 
-    found = SessionStore(home).locate(session)
+    try:
+        found = SessionStore(home).locate(session)
+    except OSError as e:
+        raise SessionNotFound(f"there is no session {str(session)!r:.60}: {e.strerror or e}") from None
     is_path = not isinstance(session, str) or os.sep in session or session.endswith(JOURNAL)
     if not is_path and session not in (found.name, found.name.removeprefix(ID_PREFIX)):
         raise SessionNotFound(f"there is no session {session!r}: did you mean {found.name!r}?")
@@ -1021,7 +1040,7 @@ async def _opened(
     make: Callable[[Path | Home], Awaitable[LiveSession]],
     home: Path | Home,
     own: Store | None,
-    settings: Settings | Mapping[str, Any] | None,
+    settings: Settings | Mapping[str, Any] | None = None,
 ) -> Session:
     """A session of a home; a store that only it uses is closed with it."""
     try:

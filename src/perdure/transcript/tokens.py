@@ -372,6 +372,12 @@ def image_edge(block: Block) -> int:
     return max(_pixels(value.source) or (0,)) if isinstance(value, Image) else 0
 
 
+def image_bytes(block: Block) -> int:
+    """The bytes of an image's base64 text; 0 when the block is none, or only says where it is (TURN-9)."""
+    data = block.value.source.get("data") if isinstance(block.value, Image) else None
+    return len(data) if isinstance(data, str) else 0
+
+
 def _pixels(source: dict[str, Any]) -> tuple[int, int] | None:
     data = source.get("data")
     return image_size_base64(data) if isinstance(data, str) else None

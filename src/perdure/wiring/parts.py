@@ -69,6 +69,7 @@ class SessionOptions:
         None  # of instruction files; None: those of this machine, if the settings want any
     )
     memories: MemorySearch | None = None  # likewise of the project's memories
+    needs_folder: bool = False  # a new session on files is about a folder that is there
     kind: type[LiveSession] = LiveSession  # the face's has methods of its own
     is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from os.path import isdir
 from pathlib import Path
 
 import anyio.to_thread
@@ -59,6 +60,8 @@ async def create_session(
     kept_in = home_at(home)
     if not parts.is_remote:
         check_retention(kept_in, parts.settings)
+    if parts.needs_folder and isinstance(kept_in, FileHome) and not await anyio.to_thread.run_sync(isdir, project):
+        raise BadSetting(f"project must be a folder that is there, got {str(project)!r:.80}: create it first")
     stored = await kept_in.create(
         session or parts.ids.new("session"),
         project=project,

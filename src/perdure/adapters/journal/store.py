@@ -390,7 +390,9 @@ class SessionStore:
             case [] if project is not None:  # told to a model
                 raise SessionNotFound(f"no session {text[:80]!r} in this project: search names them")
             case []:
-                raise SessionNotFound(f"no session {text!r} under {self._projects}: `{self._listing()}` lists them")
+                raise SessionNotFound(
+                    f"no session {text[:80]!r} under {self._projects}: `{self._listing()}` lists them"
+                )
             case several:
                 return self._the_only(text, several)
 
