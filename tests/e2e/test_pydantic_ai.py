@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from perdure.testing import FakeServer, FakeUpstream, ModelRules, Statistics, Up
 pytest.importorskip("pydantic_ai")
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
-from pydantic_ai import Agent, UsageLimits
+from pydantic_ai import Agent, UsageLimits, exceptions
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     BinaryContent,
@@ -228,3 +230,27 @@ async def test_messages_keep_what_only_the_framework_knows() -> None:
         assert (cut.tool_name, cut.tool_call_id, cut.metadata) == ("read", "c1", {"raw": 1})
         assert short.content == {"short": True}
         assert session.view.front is not None and b"Be brief." in bytes(session.view.front.system[-1])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+async def test_a_pydantic_ai_that_asks_nothing_again(*, persistent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding L4: 2.62 has no `RetryModelRequest`, and prepares a request once: the adapter asks again by itself."""
+    found = importlib.util.find_spec("perdure.integrations.pydantic_ai")
+    assert found is not None and found.origin is not None and found.loader is not None
+    spec = importlib.util.spec_from_file_location("older_adapter", found.origin)
+    assert spec is not None and spec.loader is not None
+    older = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "older_adapter", older)
+    with monkeypatch.context() as patched:
+        patched.delattr(exceptions, "RetryModelRequest")
+        spec.loader.exec_module(older)
+    assert "prepare_model_request" not in vars(older.PerdureCapability)
+    refused = UpstreamError(400, "invalid_request_error", f"prompt is too long: {WINDOW * 2} tokens > {WINDOW} maximum")
+    async with (
+        served([*reads(30), refused, "Done."]) as (model, statistics),
+        Session.in_memory(settings=SMALL) as session,
+    ):
+        agent = Agent(model, capabilities=[older.PerdureCapability(session, persistent=persistent)], tools=[read])
+        result = await agent.run("Read all the files.", usage_limits=ANY)
+        assert result.output == "Done."
+        assert not statistics.violations

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 from pydantic_ai import ModelContextWindowExceededError, RunContext, Tool
+from pydantic_ai import exceptions as pydantic_errors
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import RetryModelRequest
 from pydantic_ai.messages import (
     BinaryContent,
     ImageUrl,
@@ -50,6 +50,10 @@ from perdure.errors import PromptTooLong
 from perdure.face.session import Session
 from perdure.transcript.blocks import IMAGE_TYPES, NAME_CHARACTERS, sendable_id
 from perdure.transcript.messages import Usage
+
+# Some versions prepare each attempt at a request, and ask again for who raises this; before them (2.62) a request is
+# prepared once, and whoever wants it asked again asks.
+_ASK_AGAIN: type[Exception] | None = getattr(pydantic_errors, "RetryModelRequest", None)
 
 Json = dict[str, Any]
 D = TypeVar("D")
@@ -87,7 +91,7 @@ class PerdureCapability(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Shorten the run's own history, if it is to be."""
         if not self.persistent:
-            return request_context
+            return request_context if _ASK_AGAIN is not None else await self._shaped(request_context)
         messages = list(request_context.messages)
         shown = await self._follow(request_context, messages)
         if not shown.is_changed:
@@ -97,13 +101,13 @@ class PerdureCapability(AbstractCapability[Any]):
         await self._call("rebase", _plain(kept))
         return replace(request_context, messages=kept)
 
-    async def prepare_model_request(
-        self, ctx: RunContext[Any], request_context: ModelRequestContext
-    ) -> ModelRequestContext:
-        """Have the model see what fits."""
-        messages = list(request_context.messages)
-        shown = await self._follow(request_context, messages)
-        return replace(request_context, messages=list(_shown(shown, messages))) if shown.is_changed else request_context
+    if _ASK_AGAIN is not None:
+
+        async def prepare_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            """Have the model see what fits."""
+            return await self._shaped(request_context)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
@@ -119,13 +123,22 @@ class PerdureCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
         """Compact, and ask again, where the model finds the request too long all the same."""
-        if request_context.attempt == 1:
+        if getattr(request_context, "attempt", 1) == 1:
             is_smaller = await self._call("refused", error)
             if not is_smaller and isinstance(error, ModelContextWindowExceededError):
                 is_smaller = await self._call("refused", PromptTooLong(str(error)))
+            if is_smaller and _ASK_AGAIN is not None:
+                raise _ASK_AGAIN
             if is_smaller:
-                raise RetryModelRequest
+                again = await self._shaped(request_context)
+                asked = again.model_request_parameters
+                return await again.model.request(again.messages, again.model_settings, asked)
         raise error
+
+    async def _shaped(self, request: ModelRequestContext) -> ModelRequestContext:
+        messages = list(request.messages)
+        shown = await self._follow(request, messages)
+        return replace(request, messages=list(_shown(shown, messages))) if shown.is_changed else request
 
     async def _follow(self, request: ModelRequestContext, messages: Sequence[ModelMessage]) -> ShownHistory:
         asked = request.model_request_parameters
