@@ -244,7 +244,6 @@ async def test_a_pydantic_ai_that_asks_nothing_again(*, persistent: bool, monkey
     with monkeypatch.context() as patched:
         patched.delattr(exceptions, "RetryModelRequest")
         spec.loader.exec_module(older)
-    assert "prepare_model_request" not in vars(older.PerdureCapability)
     refused = UpstreamError(400, "invalid_request_error", f"prompt is too long: {WINDOW * 2} tokens > {WINDOW} maximum")
     async with (
         served([*reads(30), refused, "Done."]) as (model, statistics),

@@ -161,7 +161,7 @@ class Agent:
             try:
                 loop = await agent(root, model=asked, home=kept_in, resume=resume, options=options, parts=parts)
                 assert isinstance(loop.session, Session)
-                loop.session._is_an_agents = True
+                loop.session._leave_background_to_agent()
                 try:
                     await remember_settings(loop.session, settings)
                     await loop.start()

@@ -906,6 +906,10 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         added = await due_reminders(self, "before") if is_prompt else []
         return [*system, *added, *given]
 
+    def _leave_background_to_agent(self) -> None:
+        """From now on an agent's loop starts what is due behind answers, and adds what stands before prompts."""
+        self._is_an_agents = True
+
     def _background(self) -> Keepers | None:
         """Return the session's keepers, made when they are needed first; None where none may run."""
         if self._keepers is None and not self.is_read_only and _runs_tasks():

@@ -101,13 +101,11 @@ class PerdureCapability(AbstractCapability[Any]):
         await self._call("rebase", _plain(kept))
         return replace(request_context, messages=kept)
 
-    if _ASK_AGAIN is not None:
-
-        async def prepare_model_request(
-            self, ctx: RunContext[Any], request_context: ModelRequestContext
-        ) -> ModelRequestContext:
-            """Have the model see what fits."""
-            return await self._shaped(request_context)
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Have the model see what fits, where each attempt is prepared."""
+        return request_context if _ASK_AGAIN is None else await self._shaped(request_context)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
