@@ -907,7 +907,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         return [*system, *added, *given]
 
     def _leave_background_to_agent(self) -> None:
-        """From now on an agent's loop starts what is due behind answers, and adds what stands before prompts."""
+        """Leave it to an agent's loop to start what is due behind answers, and to add what stands before prompts."""
         self._is_an_agents = True
 
     def _background(self) -> Keepers | None:
@@ -918,7 +918,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[bool]:
-        """As `_used`; where this call isn't part of another, do as `run` does around it, and yield True.
+        """Use the session alone; where this isn't part of another call, do as `run` does around it, and yield True.
 
         What ended in the background is recorded first, and behind a new answer what it makes due starts.
         """

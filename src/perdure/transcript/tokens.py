@@ -373,7 +373,7 @@ def image_edge(block: Block) -> int:
 
 
 def image_bytes(block: Block) -> int:
-    """The bytes of an image's base64 text; 0 when the block is none, or only says where it is (TURN-9)."""
+    """Return the bytes of an image's base64 text; 0 when the block is none, or only says where it is (TURN-9)."""
     data = block.value.source.get("data") if isinstance(block.value, Image) else None
     return len(data) if isinstance(data, str) else 0
 
