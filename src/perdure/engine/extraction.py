@@ -31,6 +31,7 @@ from perdure.memory.remarks import kind_of, remarks
 from perdure.memory.retrieval import MemoryCard, MemoryQuery
 from perdure.memory.save import memory_text
 from perdure.memory.trust.labels import TrustLevel
+from perdure.memory.trust.secrets import secrets_of
 from perdure.ports.memory import MemorySearch, MemoryStore
 from perdure.ports.session import Model
 from perdure.text.frontmatter import front_matter
@@ -307,12 +308,13 @@ class ExtractionKeeper(PacedKeeper):
             self.session.emit(ExtractionFellBack(fork.about.id, fork.reason))
             return None
         message = words[-1].message if words else ""
+        heard = frozenset(secret for one in words for secret in secrets_of(one.text))
         judge = await self._judge(view, fork.upto)
         for draft in changes:
             change, origin = await anyio.to_thread.run_sync(_vouched, draft, judge)
             if not change.name:
                 change = await new_memory(self.memory.store, change.text)
-            await save_change(self.memory, change, self._stamp(message, origin), tally)
+            await save_change(self.memory, change, self._stamp(message, origin), tally, heard=heard)
         return fork.upto
 
     async def _judge(self, view: ContextView, upto: int) -> Callable[[str, str | None], Origin]:

@@ -6,7 +6,7 @@ It knows no session, so that what has none, such as a hook, changes memories in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -43,13 +43,16 @@ class GuardedMemory:
     sink: Sink
     mode: Mode
 
-    async def change(self, change: Change, stamp: Stamp) -> WriteResult | MemoryProposal:
+    async def change(
+        self, change: Change, stamp: Stamp, *, heard: Collection[str] = ()
+    ) -> WriteResult | MemoryProposal:
         """Make a change, or put it into the inbox. `MemoryRefused` names the rule that it breaks, in one line.
 
-        A `WriteResult` with the outcome `conflict` was kept beside: whoever asked has to be told.
+        A `WriteResult` with the outcome `conflict` was kept beside: whoever asked has to be told. `heard`: the secrets
+        in the words that the change was made of.
         """
         action = str(change.__struct_config__.tag)
-        found = decide_change(change, stamp, self.mode)
+        found = decide_change(change, stamp, self.mode, heard)
         if found.act == "refuse":
             self.sink.emit(MemoryBlocked(action, stamp.origin, found.rule))
             raise MemoryRefused(found.why, rule=found.rule)
@@ -79,7 +82,9 @@ async def new_memory(store: MemoryStore, text: str) -> SaveMemory:
     raise AssertionError("there is always another number")
 
 
-async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEdit) -> WriteResult | MemoryProposal:
+async def write_with_index(
+    memory: GuardedMemory, stamp: Stamp, *changes: FileEdit, heard: Collection[str] = ()
+) -> WriteResult | MemoryProposal:
     """Make changes and what they mean for the index as one: one review, one undo (MEM-2, MEM-8).
 
     A new memory gets its line, and one that is about something else by now a new one; one that is gone has none. What
@@ -97,7 +102,7 @@ async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEd
         every = (*changes, *lines)
         whole = MemoryBatch(name=changes[0].name, changes=every) if len(every) > 1 else changes[0]
         try:
-            return await memory.change(whole, stamp)
+            return await memory.change(whole, stamp, heard=heard)
         except MemoryChanged:
             if not left:
                 raise
@@ -190,14 +195,16 @@ async def save_remark(
     if any(is_known(remark.text, one) for one in near):
         tally.known += 1
         return
-    await save_change(memory, await new_memory(memory.store, text), stamp, tally)
+    await save_change(memory, await new_memory(memory.store, text), stamp, tally, heard=remark.heard)
 
 
-async def save_change(memory: GuardedMemory, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
+async def save_change(
+    memory: GuardedMemory, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts, *, heard: Collection[str] = ()
+) -> None:
     """A memory and its line in the index, as one change; what waits already isn't proposed again."""
     waiting = {one.id for one in await memory.store.pending()}
     try:
-        done = await write_with_index(memory, stamp, change)
+        done = await write_with_index(memory, stamp, change, heard=heard)
     except MemoryRefused:
         tally.refused += 1  # the gate said which rule it broke
         return

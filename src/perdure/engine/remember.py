@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure import prompts
@@ -29,6 +29,7 @@ from perdure.memory.places import AllowedDirectory, MemoryRights, Right, is_memo
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
 from perdure.memory.save import memory_text, title_of
 from perdure.memory.tool_texts import MemoryToolError
+from perdure.memory.trust.secrets import secrets_of
 from perdure.transcript.messages import Message, MessageId, spoken
 
 _KEPT = (f"{MEMORY_ROOT}/user/", f"{MEMORY_ROOT}/agent/")  # for other directories: closed where these aren't open
@@ -99,7 +100,9 @@ class MemoryAccess:
         """Make a change on the word of the session's model, stamped with where it comes from (MEM-10)."""
         given = (change.text, change.base) if isinstance(change, SaveMemory) else ()
         origin = await self.origin(session, *given)
-        return await mount.memory.change(change, stamp_of(session, origin))
+        said = last_said(session)
+        heard = secrets_of(user_text(said)) if said is not None else ()
+        return await mount.memory.change(change, stamp_of(session, origin), heard=heard)
 
 
 def stamp_of(session: LiveSession, origin: Origin) -> Stamp:
@@ -150,7 +153,8 @@ class UserMemoryRequests:
         if not requests:
             return ()
         stamp = stamp_of(session, "user")
-        lines = [await self._line(session, mount, stamp, one) for one in requests]
+        heard = secrets_of(user_text(said))
+        lines = [await self._line(session, mount, stamp, one, heard) for one in requests]
         for line in lines:
             for tell in session.services.on_remembered:
                 tell(line(name_for_people))
@@ -158,10 +162,15 @@ class UserMemoryRequests:
         (message,) = prepend_context((), {"Memory": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
-    async def _line(self, session: LiveSession, mount: MemoryMount, stamp: Stamp, asked: MemoryRequest) -> ToldLine:
+    async def _line(
+        self, session: LiveSession, mount: MemoryMount, stamp: Stamp, asked: MemoryRequest, heard: Collection[str]
+    ) -> ToldLine:
         """Do what was asked, and say in a line what came of it."""
         try:
-            outcome, line = await (_keep if asked.act == "remember" else _forget)(session, mount, stamp, asked.text)
+            if asked.act == "remember":
+                outcome, line = await _keep(session, mount, stamp, asked.text, heard)
+            else:
+                outcome, line = await _forget(session, mount, stamp, asked.text)
         except PerdureError as e:
             refused = f"Not done: {e}"
             outcome, line = "refused", lambda path: refused
@@ -174,13 +183,15 @@ def _writable(session: LiveSession) -> MemoryMount | None:
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
 
-async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, ToldLine]:
+async def _keep(
+    session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str, heard: Collection[str]
+) -> tuple[str, ToldLine]:
     title = title_of(text)
     change = await new_memory(mount.memory.store, memory_text(type=kind_of(text), body=text))
     name = change.name
     if change.base is not None:
         return "unchanged", lambda path: f"It was in the memory already: {path(name)}"
-    done = await write_with_index(mount.memory, stamp, change)
+    done = await write_with_index(mount.memory, stamp, change, heard=heard)
     if isinstance(done, MemoryProposal):
         why = done.why
         return "waits", lambda path: f"Waits for approval ({why}): {title}"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from perdure.memory.dates import absolute, day_of
 from perdure.memory.files import Topic, Type
+from perdure.memory.trust.secrets import secrets_of
 from perdure.text.cleaning import sentences, unmarked
 from perdure.text.frontmatter import front_matter
 from perdure.text.words import asked_terms, terms
@@ -244,6 +245,7 @@ class Remark:
     type: Type
     text: str
     at: float
+    heard: frozenset[str] = frozenset()  # the secrets in the message, as it was said
 
     @property
     def body(self) -> str:
@@ -265,7 +267,8 @@ def remarks(text: str, at: float) -> tuple[Remark, ...]:
         remark = _remark(sentence, at) if is_speech else None
         if remark is not None:
             found.setdefault(remark.text.lower(), remark)
-    return tuple(found.values())
+    heard = secrets_of(text) if found else frozenset[str]()
+    return tuple(replace(one, heard=heard) for one in found.values())
 
 
 def _remark(sentence: str, at: float) -> Remark | None:

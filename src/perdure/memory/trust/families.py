@@ -7,27 +7,8 @@ Earlier families win where two fit, so the general ones come last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Check = Literal["none", "given", "spoken", "password", "random"]
-
-
-@dataclass(frozen=True, slots=True)
-class SecretFamily:
-    """`check`: what the value has to look like besides: no stand-in for one where its place tells what it is (`given`), with
-    a letter and a digit where people talk (`spoken`), chosen by somebody, or drawn by chance.
-
-    `is_marked`: the value tells by a mark of its own what it is, so it is known also where something splits it (SEC-11).
-    """
-
-    name: str
-    source: str
-    words: tuple[str, ...]
-    pattern: str
-    check: Check = "none"
-    is_marked: bool = False
-
+from perdure.memory.trust.family import SecretFamily
+from perdure.memory.trust.named_values import ASSIGNED, COMMANDS, HEADERS, PLACED, TOLD
 
 _LEFT = r"(?:^|[^A-Za-z0-9])"
 _RIGHT = r"(?:[^A-Za-z0-9]|$)"
@@ -45,11 +26,16 @@ def _marked(name: str, source: str, words: str, body: str) -> SecretFamily:
 
 
 _WIDE = "[A-Za-z0-9_-]"  # base64 for URLs
-_GAP = r"(?:\\+[nr]|\s)*"  # line ends, also escaped ones
+# Line ends, also escaped ones, and what tools put at the beginning of a line: its number, a sign of a diff, a quotation's.
+_GAP = r"(?:\\+[nrt]|\s|[0-9]{1,6}(?:→|\t|\\+t|[:|] ?)|(?:\n|\\n)[+>|] ?)*"
 _PEM = (
     rf"(-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{_GAP}(?:[A-Za-z-]{{3,20}}: [^\n\\]{{0,120}}{_GAP}){{0,4}}"
     rf"(?:[A-Za-z0-9+/=]{{24,}}{_GAP})+(?:[A-Za-z0-9+/=]{{1,64}}{_GAP}){{0,2}}(?:-----END [A-Z0-9 ]{{0,48}}-----)?)"
 )
+_PEM_END = (  # where a file was read in parts, its last
+    rf"((?:[A-Za-z0-9+/=]{{24,}}{_GAP})*(?:[A-Za-z0-9+/=]{{1,64}}{_GAP}){{1,2}}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)"
+)
+_PEM_LINES = rf"((?:[A-Za-z0-9+/]{{64,76}}(?:\\+[nr]|\r?\n){_GAP}){{2,}}(?:[A-Za-z0-9+/]{{20,76}}={{0,2}})?)"
 _AWS = (
     r"(?i:secret[_ -]?access[_ -]?key|aws[_ -]?secret[_ -]?key)[\"']?\s{0,3}[:=]{1,2}\s{0,3}[\"']?([A-Za-z0-9/+]{40})"
 )
@@ -58,7 +44,7 @@ CLOUDS = (
     SecretFamily(
         "aws-secret-key",
         "https://docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_access-keys.html",
-        (),
+        ("(?i)access[_ -]?key", "(?i)aws[_ -]?secret"),
         _AWS + r"(?:[^A-Za-z0-9/+]|$)",
     ),
     _token(
@@ -317,15 +303,17 @@ _KEYS = (
 _OPEN = r"[\"'`]?\s{0,3}(?::=|=>|==?|:)\s{0,3}\\?[\"'`]?"
 GENERAL = (
     SecretFamily("private-key", "https://www.rfc-editor.org/rfc/rfc7468", ("PRIVATE KEY",), _PEM),
+    SecretFamily("private-key-end", "https://www.rfc-editor.org/rfc/rfc7468", ("-----END",), _PEM_END),
+    SecretFamily("private-key-lines", "https://www.rfc-editor.org/rfc/rfc7468", (), _PEM_LINES, "lines"),
     _token("jwt", "https://www.rfc-editor.org/rfc/rfc7519", r"\.eyJ",
            rf"eyJ{_WIDE}{{10,}}\.eyJ{_WIDE}{{10,}}\.{_WIDE}{{16,}}"),
     SecretFamily("url-password", "https://www.rfc-editor.org/rfc/rfc3986#section-3.2.1", ("://",),
            r"://[^\s:/@\"'<>`]*:([^\s/\"'<>`]{3,})@[A-Za-z0-9\[]", "password"),
-    SecretFamily("auth-header", "https://www.rfc-editor.org/rfc/rfc6750", (),
+    SecretFamily("auth-header", "https://www.rfc-editor.org/rfc/rfc6750", ("(?i)bearer", "(?i)basic", "(?i)authorization"),
            r"(?i)(?:bearer|basic|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?token)\s{1,3}([A-Za-z0-9+/=._~-]{16,})", "random"),
-    SecretFamily("password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password", (),
+    SecretFamily("password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password", ("(?i)passw", "(?i)passphrase", "(?i)pwd"),
            rf"(?i)(?:password|passwd|passphrase|pwd){_OPEN}([^\s\"'`,;<>(){{}}\[\]\\]{{8,}})", "password"),
-    SecretFamily("generic", "https://cwe.mitre.org/data/definitions/798.html", (),
+    SecretFamily("generic", "https://cwe.mitre.org/data/definitions/798.html", ("(?i)passw", "(?i)passphrase", "(?i)pwd", "(?i)secret", "(?i)token", "(?i)key", "(?i)credential"),
            rf"(?i)(?:{_KEYS})[a-z0-9_-]{{0,20}}{_OPEN}([A-Za-z0-9_+/=.~!@#$%^&*-]{{12,}})", "random"),
 )  # fmt: skip
 
@@ -337,4 +325,18 @@ SAID = (
            rf"(?i)\buse\s{{1,3}}{_SAID}[\"'`”]?\s{{1,3}}as (?:the |my |its )?{_WORD}", "spoken"),
 )  # fmt: skip
 
-FAMILIES = (*CLOUDS, *CODE, *MODELS, *SERVICES, *MORE, *FILES, *GENERAL, *SAID)
+FAMILIES = (
+    *CLOUDS,
+    *CODE,
+    *MODELS,
+    *SERVICES,
+    *MORE,
+    *FILES,
+    *GENERAL,
+    *HEADERS,
+    *ASSIGNED,
+    *PLACED,
+    *COMMANDS,
+    *SAID,
+    *TOLD,
+)

@@ -9,17 +9,20 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from perdure.memory.trust.families import FAMILIES, SecretFamily
+from perdure.memory.trust.families import FAMILIES
+from perdure.memory.trust.family import SecretFamily
 
 ID_CHARS = 8
 MARK = re.compile(r"\{\{secret:[a-z0-9-]+:[0-9a-f]+\}\}")
+_MARK_BYTES = re.compile(MARK.pattern.encode())
+_MARKED = frozenset(family.name for family in FAMILIES if family.is_marked)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _STAND_IN = re.compile(
     r"your|example|placeholder|change.?me|redacted|dummy|sample|xxx+|\*\*\*|\.\.\.|<|\$\{|\$\(|\{\{|%\(|\$[A-Z_]+\b|"
@@ -60,7 +63,7 @@ class RedactedText:
 def find_secrets(text: str) -> tuple[SecretFinding, ...]:
     """All secrets of a text, in order; where two families fit, the one listed first."""
     data = text.encode("utf-8", "surrogatepass")
-    spans = sorted(_spans(data))
+    spans = sorted(_every_span(data))
     if not spans:
         return ()
     found, at, chars, line = [], 0, 0, 1
@@ -91,6 +94,29 @@ def redact(text: str, key: bytes = b"") -> RedactedText:
     return RedactedText("".join((*parts, text[at:])), findings)
 
 
+def secrets_of(text: str) -> frozenset[str]:
+    """Return the secrets themselves, for a comparison with what is made of the text."""
+    return frozenset(text[one.start : one.end] for one in find_secrets(text))
+
+
+_LEAST_REPEATED = 4  # letters and digits: a shorter value stands in other words by chance
+_LEAST_PART = 8  # of a secret of several lines, fields or codes
+_CUT_PART = 16  # of a long one, whose beginning or end is left in a name
+_BETWEEN = re.compile(r"[\s=;&,:{}]+|\b0x")
+
+
+def is_repeated_in(secret: str, text: str) -> bool:
+    """Whether a secret stands in a text, also in other cases or with other signs between its letters, as in a name."""
+    parts = [_bare(secret), *(bare for part in _BETWEEN.split(secret) if len(bare := _bare(part)) >= _LEAST_PART)]
+    where = _bare(text)
+    cut = [end for part in parts if len(part) > _CUT_PART for end in (part[:_CUT_PART], part[-_CUT_PART:])]
+    return any(len(part) >= _LEAST_REPEATED and part in where for part in (*parts, *cut))
+
+
+def _bare(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
 def stand_ins(text: str, key: bytes = b"") -> Mapping[str, str]:
     """Each secret of a text with what stands for it, longest first, for other texts that hold the same ones."""
     marks = _marks(text, find_secrets(text), key)
@@ -119,7 +145,7 @@ class _SecretEngine:
     words: Any  # the set of all words: which of them are in a text
     of_word: tuple[tuple[int, ...], ...]  # the families of each word
     always: tuple[int, ...]
-    patterns: tuple[Any, ...]
+    pattern: Callable[[int], Any]  # of a family, compiled when the first text holds one of its words
     marks: Any  # the words of families with a mark of their own
     seam: Any
 
@@ -148,10 +174,29 @@ def _engine() -> _SecretEngine:
         words,
         tuple(tuple(numbers) for numbers in families.values()),
         tuple(number for number, family in enumerate(FAMILIES) if not family.words),
-        tuple(re2.compile(family.pattern.encode(), options) for family in FAMILIES),
+        functools.cache(lambda number: re2.compile(FAMILIES[number].pattern.encode(), options)),
         marks,
         re2.compile(_SEAM, options),
     )
+
+
+_PART_BYTES, _BEFORE_BYTES, _BEHIND_BYTES = 64 << 10, 1 << 10, 8 << 10
+
+
+def _every_span(data: bytes) -> list[tuple[int, int, str]]:
+    """Where secrets stand in a text of any length, read in parts: each is tried with the families it has words of."""
+    if len(data) <= _PART_BYTES + _BEHIND_BYTES:
+        return _spans(data)
+    found: list[tuple[int, int, str]] = []
+    reached = 0
+    for at in range(0, len(data), _PART_BYTES):
+        first = max(0, at - _BEFORE_BYTES)
+        for start, end, name in sorted(_spans(data[first : at + _PART_BYTES + _BEHIND_BYTES])):
+            start, end = first + start, first + end
+            if at <= start < at + _PART_BYTES and start >= reached:
+                found.append((start, end, name))
+                reached = end
+    return found
 
 
 def _spans(data: bytes) -> list[tuple[int, int, str]]:
@@ -164,13 +209,23 @@ def _spans(data: bytes) -> list[tuple[int, int, str]]:
         is_taken[start:end] = b"\1" * (end - start)
         taken[start] = end, name
 
+    for mark in _MARK_BYTES.finditer(data) if b"{{secret:" in data else ():
+        is_taken[mark.start() : mark.end()] = b"\1" * (mark.end() - mark.start())
     for number in sorted({*engine.always, *_worth_a_try(engine, data)}):
         family = FAMILIES[number]
-        for start, end in _matches(engine.patterns[number], data):
-            if is_taken.find(1, start, end) < 0 and _fits(family, data, start, end):
+        for start, end in _matches(engine.pattern(number), data):
+            known = taken.get(start)
+            if known is not None and known[0] < end and known[1] not in _MARKED:
+                start_free = known[0]  # an earlier family saw its beginning only
+            else:
+                start_free = start
+            if is_taken.find(1, start_free, end) < 0 and _fits(family, data, start, end):
                 take(start, end, family.name)
-    for start, end, name in _split(engine, data):
+    for start, end, name in (*_split(engine, data), *_decoded(engine, data)):
         known = taken[start][0] if start in taken else start  # perhaps the beginning of a longer value
+        if known > start and taken[start][1] not in _MARKED:
+            is_taken[start:known] = bytes(known - start)  # a family without a mark can't tell where it ends
+            known = start
         if is_taken.find(1, known, end) < 0:
             reached = _goes_on(data, known, end) if known > start else end
             if reached > known:
@@ -224,39 +279,105 @@ def _split(engine: _SecretEngine, data: bytes) -> Iterator[tuple[int, int, str]]
         family = FAMILIES[number]
         if not family.is_marked:
             continue
-        for start, end in _matches(engine.patterns[number], plain):
-            ends = ends or _places(data)
+        for start, end in _matches(engine.pattern(number), plain):
+            ends = ends or _places(data, _PIECE, _unescaped)
             first, last = _place(ends, start, is_end=False), _place(ends, end, is_end=True)
             found = _BREAK.search(data, first, last)
             whole = _goes_on(data, found.start(), last) if found else last
-            if whole < last and not engine.patterns[number].search(engine.seam.sub(b"", data[first:whole])):
+            if whole < last and not engine.pattern(number).search(engine.seam.sub(b"", data[first:whole])):
                 whole = last  # what would be cut off is needed to make it a value at all
             yield first, whole, family.name
 
 
+_DECODES = re.compile(rb"\\\r?\n[ \t]*|%([2-7][0-9a-fA-F])|&(quot|amp|lt|gt|apos|#39|#x27|#34);")
+_ESCAPES = (
+    re.compile(rb"%[2-7][0-9a-fA-F]"),
+    re.compile(rb"&(?:quot|amp|[lg]t|apos|#[3x])"),
+    re.compile(rb"\\\n|\\\r\n"),
+)
+_ENTITIES = {
+    b"quot": b'"',
+    b"#34": b'"',
+    b"amp": b"&",
+    b"lt": b"<",
+    b"gt": b">",
+    b"apos": b"'",
+    b"#39": b"'",
+    b"#x27": b"'",
+}
+
+
+def _decoded(engine: _SecretEngine, data: bytes) -> Iterator[tuple[int, int, str]]:
+    """Secrets of all families in what a text says without its escapes: of addresses, of markup, of continued lines."""
+    for first, last in _around_escapes(data):
+        part = data[first:last]
+        plain = _DECODES.sub(_meant, part)
+        ends: list[tuple[int, int]] = []
+        for number in sorted({*engine.always, *_worth_a_try(engine, plain)}):
+            family = FAMILIES[number]
+            for start, end in _matches(engine.pattern(number), plain):
+                if _fits(family, plain, start, end):
+                    ends = ends or _places(part, _DECODES, _meant)
+                    at, to = _place(ends, start, is_end=False), _place(ends, end, is_end=True)
+                    yield first + at, first + to, family.name
+
+
+_AROUND_BYTES = 320  # of a text around an escape: what belongs to one secret
+
+
+def _around_escapes(data: bytes) -> list[tuple[int, int]]:
+    """The parts of a text that escapes stand in, none twice."""
+    places: list[int] = []
+    for escape in _ESCAPES:
+        at = 0
+        while found := escape.search(data, at):
+            places.append(found.start())
+            at = found.end() + _AROUND_BYTES
+    parts: list[tuple[int, int]] = []
+    for at in sorted(places):
+        start, end = max(0, at - _AROUND_BYTES), at + 2 * _AROUND_BYTES
+        if parts and start <= parts[-1][1]:
+            parts[-1] = (parts[-1][0], end)
+        else:
+            parts.append((start, end))
+    return parts
+
+
+def _meant(found: re.Match[bytes]) -> bytes:
+    if found[1]:
+        return bytes((int(found[1], 16),))
+    return _ENTITIES[found[2]] if found[2] else b""
+
+
 def _crude(data: bytes) -> bytes:
     """A text without any byte that splits something: fast, and good for a first look only."""
-    has_escapes = b"\\u00" in data or b"%" in data
-    plain = _ESCAPE.sub(_unescaped, data) if has_escapes else data
+    plain = _without_hex(_without_hex(data, b"\\u00"), b"%")
     return plain.replace(b"\\n", b"").replace(b"\\r", b"").translate(None, _SEAM_BYTES)
+
+
+def _without_hex(data: bytes, mark: bytes) -> bytes:
+    head, *rest = data.split(mark)
+    if not rest:
+        return data
+    return b"".join((head, *(known + one[2:] if (known := _HEX.get(one[:2])) else mark + one for one in rest)))
+
+
+_HEX = {form % number: bytes((number,)) for number in range(0x20, 0x80) for form in (b"%02x", b"%02X")}
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     return bytes((int(found[1] or found[2], 16),)) if found[1] or found[2] else found[3]
 
 
-def _places(data: bytes) -> list[tuple[int, int]]:
+def _places(data: bytes, pieces: re.Pattern[bytes], meant: Callable[[re.Match[bytes]], bytes]) -> list[tuple[int, int]]:
     """For each stretch of the plain text where it ends there, and in the data."""
     ends: list[tuple[int, int]] = []
     plain = at = 0
-    for found in _PIECE.finditer(data):
+    for found in pieces.finditer(data):
         plain += found.start() - at
         ends.append((plain, found.start()))
-        if found.lastindex:
-            plain += 1
-            ends.append((plain, found.end()))
-        else:
-            ends.append((plain, found.end()))
+        plain += len(meant(found)) if found.lastindex else 0
+        ends.append((plain, found.end()))
         at = found.end()
     ends.append((plain + len(data) - at, len(data)))
     return ends
@@ -275,6 +396,10 @@ def _matches(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
     at = 0
     while (found := pattern.search(data, at)) is not None:
         start, end = found.span(1)
+        group = 1
+        while start < 0:  # of alternatives with a group each, the one that matched
+            group += 1
+            start, end = found.span(group)
         yield start, end
         at = max(end, at + 1)
 
@@ -288,6 +413,8 @@ def _fits(family: SecretFamily, data: bytes, start: int, end: int) -> bool:
         return len(value) > _LONG or not _REPEATED.search(value)
     if _STAND_IN.search(value) or value.lower().strip("_-!.1234567890") in _PLAIN:
         return False
+    if (named := _NAMED.get(family.check)) is not None:
+        return not (_LABEL.fullmatch(value) or _DOTTED.fullmatch(value)) and named(value, data, start, end)
     if family.check == "random":
         return is_random(value)
     if family.check == "given":
@@ -299,6 +426,195 @@ def _fits(family: SecretFamily, data: bytes, start: int, end: int) -> bool:
         user = data[:start].rpartition(b"//")[2].rstrip(b":").decode("utf-8", "replace")
         return value != user
     return is_chosen(value)
+
+
+# Where a place tells that a value stands there, these tell it from a label, a type, a path, code or a word of prose.
+_LABEL = re.compile(
+    r"(?i)[^0-9]*(?:pass(?!\w*[!#$%^&*])|pwd|secret|token|credential|api.?key|kennwort|senha)[^0-9]*[0-9]?"
+    r"|(?:[a-z_]*_)?(?:string|str|text|none|null|nil|true|false|yes|required|optional|hidden|enabled|disabled|undefined|bytes|int|any|"
+    r"object|number|bool|boolean|field|input|varchar|char|value|auto|empty|unknown|invalid|missing|incorrect|changed|updated|"
+    r"default|same-origin|include|omit|basic|bearer|plain|prompt|ask|vault|keyring|generate[d]?|random|encrypted|hash(?:ed)?|fail(?:ed)?|pass(?:ed)?|ok|peek|stdin|env|file|"
+    r"option|unset|masked|sensitive|private|public|name|type|username|email|login|identifier|number)s?"
+    r"|/.*|\./.*|~.*|@.*|[A-Z]:\\.*|-+.*|=+|\.+|\*+|\W+|[\w.]*[({\[].*"
+)
+_DOTTED = re.compile(r"[A-Za-z_]+\d?(?:\??\.[A-Za-z_]+\d?)+|[A-Z]+(?:_[A-Z0-9]+)+|[a-z]+(?:_[a-z]+)+[0-9]?")
+_PROSE = frozenset(
+    "option options flag flags argument arguments parameter parameters is are was and or for from with when file files "
+    "value values prompt prompts stdin string text required optional the that which instead into will should must can "
+    "cannot not only also then than this because since while where there have here does used uses using given sent "
+    "stored need needs authentication auth login reset change changed policy field manager hashing rotation protected "
+    "based requires".split()
+)
+_SIGN = re.compile(r"[0-9!@#$%^&*+~-]")
+_CODE_AROUND = re.compile(
+    r"[(){}]|;$|,$|\b(?:import|return|def|let|const|var|func|fn|class|self|if|else|elif)\b", re.MULTILINE
+)
+_PASSWORD_NAME = re.compile(
+    r"(?i)(?:pass|pwd|pw|mdp|passw(?:or)?d|passphrase|passcode|passwort|kennwort|passe|contrase[nñ]a|senha|wachtwoord|has[lł]o|heslo|"
+    r"salasana|lozinka|losenord|adgangskode)(?:[_.-]?(?:\d{1,2}|dev|prod|test|local|staging|live|base64|b64))?\W*$"
+)
+_STRONG_NAME = re.compile(
+    r"(?i)(?:secret|token|credentials?|psk|salt|pin|session|(?:api|secret|access|private|encryption|signing|master|app|auth|deploy|"
+    r"license|account|service|shared|admin|webhook|jwt|hmac|ssh|aes|subscription|consumer|client|bot|wpa2?)[_.-]?key(?:[_.-]?base)?)[_.-]?(?:\d{1,2}|[a-z]{2,7})?\W*$"
+)
+_NO_TOKEN = re.compile(
+    r"(?i)(?:next|prev|page|max|min|pad|eos|bos|unk|sep|cls|mask|stop|sync|continuation|csrf|primary|foreign|sort|partition|"
+    r"cache|group|row|object|s3|map|dict|lookup|public|hot|short|arrow|json|index|order|unique|composite|shard|routing|event|message|query|storage|react|translation|i18n|config|host|answer|question|option|field|column|data|state|file|path|image|test|metric|label)[_.-]?(?:tokens?|keys?|salt)\W*$"
+)
+_ASSIGNS = re.compile(r"([\w.:/$%\[\]-]*)[\"']?([ \t]*)(=|:|[ \t]is)([ \t]*)[\"']?$", re.ASCII)
+_LINE_HEAD = re.compile(r"[ \t+>|]*(?:[-#;*] *|\d+(?:→|\t|[:|-]) *)?[ \t]*(?:export |set |SET |env |ENV |ARG )?[\"']?")
+_OWN_NAME = re.compile(
+    r"(?i)(?:client|api|app|auth|access|signing|shared|webhook|consumer|bot|service)[_-]?(?:secret|token|key)\W*$"
+)
+_OPTION_BEFORE = re.compile(r"(?:^|[\s\"'])(?:-\S+|\w+=\S+) $")
+_LINE_REST = re.compile(r"[\"']?[ \t]*(?:[#;].*)?\\?\r?")
+
+
+def _is_literal(value: str, data: bytes, start: int, end: int) -> bool:
+    return not value.isdigit() or len(value) >= 6
+
+
+def _is_named(value: str, data: bytes, start: int, end: int) -> bool:
+    """Whether what stands in quotes or an element of this name is a secret: of a password any word may be one."""
+    name = data[max(0, start - 200) : start].decode("utf-8", "replace").rpartition("\n")[2]
+    names = [one[0] for one in _NAMES.finditer(name)]
+    if any(_PASSWORD_NAME.search(one) for one in names[-2:]):
+        return _is_literal(value, data, start, end)
+    return (
+        bool(names)
+        and not _NO_TOKEN.search(names[-1])
+        and _is_secretish(value, has_strong_name=bool(_STRONG_NAME.search(names[-1])))
+    )
+
+
+_NAMES = re.compile(
+    r"(?i)[\w.-]*(?:pass|pwd|pw|mdp|kennwort|passwort|contrase.a|senha|wachtwoord|has.o|heslo|salasana|lozinka|losenord|adgangskode|secret|token|key|psk|salt|credential|pin|session)[\w.-]*"
+)
+
+
+def _is_option(value: str, data: bytes, start: int, end: int) -> bool:
+    if value.lower().strip(".,:;!?") in _PROSE:
+        return False
+    name = data[max(0, start - 60) : start].decode("utf-8", "replace").rpartition("-")[2].strip("\"', \t")
+    if name.lower() not in ("token", "secret", "key", "psk"):
+        return _is_literal(value, data, start, end)
+    whole = data[max(0, start - 60) : start].decode("utf-8", "replace").split()[-1]
+    return not _NO_TOKEN.search(whole) and _is_secretish(value, has_strong_name=name.lower() != "key")
+
+
+def _is_assigned(value: str, data: bytes, start: int, end: int) -> bool:
+    """Whether what stands behind a name without quotes is a value rather than code, by the name and the line.
+
+    Any word may be the value of `DB_PASS=`, of a field of a connection or an address, and of a setting where no code
+    stands around it. Elsewhere it takes a digit or a sign.
+    """
+    line = data.rfind(b"\n", 0, start) + 1
+    before = data[max(line, start - 240) : start].decode("utf-8", "replace")
+    found = _ASSIGNS.search(before)
+    if found is None or value.lower() in _PROSE:
+        return False
+    name, is_tight = found[1], found[3] == "=" and not found[2] and not found[4]
+    head = before[: found.start(1)]
+    last = re.split(r"[./:-]", name)[-1]
+    is_variable = (
+        last.isupper() and (found[3] == "=" or bool(found[4])) and (is_tight or last not in ("PASS", "TOKEN", "KEY"))
+    )
+    is_field = is_tight and head.rstrip(" ")[-1:] in (";", "&", "?")
+    is_header = found[3] == ":" and bool(found[4]) and "-" in name and name[:1].isupper()
+    stop = data.find(b"\n", end)
+    rest = data[end : stop if 0 <= stop < end + 200 else end + 200].decode("utf-8", "replace")
+    is_line = _LINE_HEAD.fullmatch(head) is not None and _LINE_REST.fullmatch(rest) is not None
+    has_code = _has_code(data, start, end)
+    is_sure = is_variable or is_field or is_header
+    is_password = _PASSWORD_NAME.search(name) is not None
+    if not is_password and (_NO_TOKEN.search(name) or not _STRONG_NAME.search(name)):
+        return name.endswith(".key") and is_random(value)
+    if is_sure:
+        return _is_literal(value, data, start, end) if is_password else _is_secretish(value, has_strong_name=True)
+    if has_code and not (is_line or (is_tight and head[-1:] in (" ", "\t", "'", '"', "=", ",", "/", ""))):
+        return False
+    if not is_password:
+        if len(value) >= 8 and _is_mixed(value, data, start, end):
+            return True
+        is_own = len(value) >= 8 and value.isalpha() and _OWN_NAME.search(name) is not None
+        return (is_own or (is_line and _is_secretish(value, has_strong_name=True))) and not has_code
+    if not _is_literal(value, data, start, end):
+        return False
+    if _SIGN.search(value):
+        is_identifier = value.isidentifier() and value.rstrip("0123456789").isalpha() and len(value) < 8
+        return not (is_identifier and has_code)
+    if has_code or rest[:1] in (",", ")"):
+        return False
+    is_compound = not name.isalpha() or not (name.islower() or name[1:].islower())
+    return is_line or is_compound or not head.endswith((" ", ",")) or _OPTION_BEFORE.search(head) is not None
+
+
+def _has_code(data: bytes, start: int, end: int) -> bool:
+    return _CODE_AROUND.search(data[max(0, start - 200) : end + 160].decode("utf-8", "replace")) is not None
+
+
+def _is_mixed(value: str, data: bytes, start: int, end: int) -> bool:
+    has_both = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return (
+        has_both
+        and len(value) >= 6
+        and not (_NO_PASSWORD.fullmatch(value) or _UUID.fullmatch(value) or _PATHLIKE.search(value))
+    )
+
+
+_PATHLIKE = re.compile(r"^\w[\w.-]*/[\w./-]+$|^arn:|\.\w{2,4}$|^\w+:\w+:")
+
+
+def _is_secretish(value: str, *, has_strong_name: bool) -> bool:
+    """Whether it may be a key or a token: with digits, of several words with hyphens, or a long run of letters."""
+    if len(value) < 8 or value.isdigit() or _CODE.fullmatch(value) or _UUID.fullmatch(value) or _PATHLIKE.search(value):
+        return False
+    if not has_strong_name:
+        return is_random(value)
+    joints = len(_JOINTS.findall(value))
+    return (
+        any(c.isdigit() for c in value) or (joints >= 1 and len(value) >= 12) or (value.isalpha() and len(value) >= 12)
+    )
+
+
+def _is_cookie(value: str, data: bytes, start: int, end: int) -> bool:
+    values = (part.partition("=")[2] for part in value.split(";"))
+    return any(len(one) >= 8 and any(c.isdigit() for c in one) for one in values)
+
+
+_STANDARD = re.compile(r"[A-Za-z]+[-_/.]?v?\d+(?:[./-]\d+)*\W*|\d+[-/.]\w+")
+_SAYS = re.compile(
+    r"(?:\b(?:is|was|are|ist|war|lautet|est|sera|es|era|to|er|on|jest|brzmi|je|ez|olarak|dir|adalah|yra)|é|è|e'|är|là|és|[:=：→>–—])\s*[\"'`“«„「『(]*$"
+)
+
+
+def _is_said(value: str, data: bytes, start: int, end: int) -> bool:
+    """Whether a sentence gives a password: behind a verb or a colon with a digit and a letter, else a chosen one."""
+    before = data[max(0, start - 80) : start].decode("utf-8", "replace")
+    if _SAYS.search(before):
+        return _is_mixed(value, data, start, end)
+    return is_chosen(value) and _STANDARD.fullmatch(value) is None and not _PATHLIKE.search(value) and len(value) <= 64
+
+
+def _is_key_lines(value: str, data: bytes, start: int, end: int) -> bool:
+    """Whether lines of base64 may be the middle of a private key: no certificate's, no public key's, no picture's."""
+    begin = data.rfind(b"-----BEGIN", max(0, start - 20_000), start)
+    if begin >= 0 and b"PRIVATE" not in data[begin : begin + 60] and b"-----END" not in data[begin:start]:
+        return False
+    kinds = {_kind(c) for c in value[:64]}
+    return len(value) <= 16_384 and {"0", "a", "A"} <= kinds and changes(value[:64]) >= _LEAST_CHANGES
+
+
+_NAMED: Mapping[str, Callable[[str, bytes, int, int], bool]] = {
+    "literal": _is_literal,
+    "named": _is_named,
+    "assigned": _is_assigned,
+    "option": _is_option,
+    "mixed": _is_mixed,
+    "said": _is_said,
+    "cookie": _is_cookie,
+    "lines": _is_key_lines,
+}
 
 
 def is_random(value: str) -> bool:
@@ -353,47 +669,89 @@ class RedactedJson:
     families: tuple[str, ...] = ()
 
 
+_MOST_KNOWN = 500
+_KEY_CHARS = 16  # a shorter key of an object is a word
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Takes secrets out of the texts of one conversation, in their order.
+
+    A value that was found once, and that can't be an ordinary word, is known wherever it comes again: a result repeats
+    what stood behind `DB_PASS=` without saying that it is one.
+    """
+
+    key: bytes = b""
+    families: list[str] = field(default_factory=list)
+    marks: dict[str, str] = field(default_factory=dict)  # of what was found, what stands for it
+
+    def text(self, text: str, name: str = "") -> str:
+        """Return the text without secrets; `name`: of the JSON value that it is."""
+        findings = find_secrets(text)
+        if not findings and name and 0 < len(text) <= _NAMED_CHARS and '"' not in text:
+            before = f'{name}="'
+            for one in find_secrets(f'{before}{text}"'):
+                if one.start == len(before) and one.end == len(before) + len(text):
+                    findings = (SecretFinding(one.family, 0, len(text), 1),)
+        parts, at = [], 0
+        for one in findings:
+            parts += [text[at : one.start], self._mark(text[one.start : one.end], one.family)]
+            self.families.append(one.family)
+            at = one.end
+        done = "".join((*parts, text[at:])) if findings else text
+        for value, mark in self.marks.items():
+            if value in done and _is_no_word(value):
+                done = done.replace(value, mark)
+                self.families.append(mark.split(":")[1])
+        return done
+
+    def json(self, raw: bytes) -> bytes:
+        """Return JSON without the secrets in its texts; the very bytes when there is none, or when it is no JSON."""
+        try:
+            value = msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            return raw
+        before = len(self.families)
+        changed = self._value(value, "")
+        return msgspec.json.encode(changed) if len(self.families) > before else raw
+
+    def _value(self, value: Any, name: str) -> Any:
+        if isinstance(value, str):
+            return value if name in _BOUND or name in _IDS else self.text(value, name)
+        if isinstance(value, list):
+            return [self._value(one, name) for one in value]
+        if isinstance(value, dict):
+            return {k if len(k) < _KEY_CHARS else self.text(k): self._value(one, k) for k, one in value.items()}
+        return value
+
+    def _mark(self, value: str, family: str) -> str:
+        known = self.marks.get(value)
+        if known is None:
+            number = secret_id(value, self.key) if self.key else len(self.marks) + 1
+            known = f"{{{{secret:{family}:{number}}}}}"
+            if len(self.marks) < _MOST_KNOWN:
+                self.marks[value] = known
+        return known
+
+
+def _is_no_word(value: str) -> bool:
+    """Whether a value is the same secret wherever it stands: long, or with more than letters."""
+    return len(value) >= _EVERYWHERE_CHARS or (len(value) >= 8 and not value.isalpha())
+
+
 def redact_json(raw: bytes, key: bytes = b"") -> RedactedJson:
     """JSON without the secrets in its texts; the very bytes when there is none, or when it is no JSON."""
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        return RedactedJson(raw)
-    families: list[str] = []
-    changed = _redact_value(value, "", key, families)
-    return RedactedJson(msgspec.json.encode(changed), tuple(families)) if families else RedactedJson(raw)
+    redactor = Redactor(key)
+    return RedactedJson(redactor.json(raw), tuple(redactor.families))
 
 
 def redact_log(data: bytes, key: bytes = b"") -> bytes:
     """A log without secrets: one JSON value, or one a line; lines without any keep their bytes."""
-    done = redact_json(data, key)
-    if done.families:
-        return done.raw
-    return b"\n".join(redact_json(line, key).raw for line in data.split(b"\n"))
-
-
-def _redact_value(value: Any, name: str, key: bytes, families: list[str]) -> Any:
-    if isinstance(value, str):
-        return value if name in _BOUND or name in _IDS else _text(value, name, key, families)
-    if isinstance(value, list):
-        return [_redact_value(one, name, key, families) for one in value]
-    if isinstance(value, dict):
-        return {k: _redact_value(one, k, key, families) for k, one in value.items()}
-    return value
-
-
-def _text(text: str, name: str, key: bytes, families: list[str]) -> str:
-    done = redact(text, key)
-    if done.findings:
-        families += [one.family for one in done.findings]
-        return done.text
-    if name and 0 < len(text) <= _NAMED_CHARS and '"' not in text:
-        before = f'{name}="'
-        for one in find_secrets(f'{before}{text}"'):
-            if one.start == len(before) and one.end == len(before) + len(text):
-                families.append(one.family)
-                return redact(f'{before}{text}"', key).text[len(before) : -1]
-    return text
+    redactor = Redactor(key)
+    done = redactor.json(data)
+    if redactor.families:
+        return done
+    return b"\n".join([redactor.json(line) for line in data.split(b"\n")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,21 +763,19 @@ class RedactedRecord:
     families: tuple[str, ...] = ()
 
 
-def redact_record(text: str, promised: tuple[str, ...], key: bytes = b"") -> RedactedRecord:
+def redact_record(
+    text: str, promised: tuple[str, ...], key: bytes = b"", known: Mapping[str, str] | None = None
+) -> RedactedRecord:
     """A record as it may be written. The same long value is replaced wherever it stands, found there or not.
 
     Words that were promised and hold a secret stand there with its mark: the journal has them word for word.
+    `known`: the secrets of the messages that it is made of, which may stand in it where nothing tells that they are.
     """
-    done = redact(text, key)
-    if not done.findings:
+    redactor = Redactor(key, marks=dict(known or {}))
+    after = redactor.text(text)
+    if redactor.families:
+        after = redactor.text(after)  # what stands before the place that told it
+    if not redactor.families:
         return RedactedRecord(text, promised)
-    after = _replaced(done.text, stand_ins(text, key))
     kept = tuple(words for words in promised if words in after or words not in text)
-    return RedactedRecord(after, kept, tuple(one.family for one in done.findings))
-
-
-def _replaced(text: str, marks: Mapping[str, str]) -> str:
-    for value, mark in marks.items():
-        if len(value) >= _EVERYWHERE_CHARS:
-            text = text.replace(value, mark)
-    return text
+    return RedactedRecord(after, kept, tuple(redactor.families))
