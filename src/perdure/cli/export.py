@@ -7,9 +7,9 @@ import os
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from perdure.adapters.machine.rooted import RootedFolder
     from perdure.cli.opened import ReadSession
     from perdure.logs.export import ExportedBoundary
-    from perdure.memory.trust.secrets import RedactedJson
     from perdure.ports.home import Home, SessionInfo
     from perdure.transcript.messages import MessageId
 
@@ -133,19 +132,23 @@ def exported(
 def _written(one: ReadSession, config: Config, form: str) -> tuple[bytes, str]:
     from perdure.adapters.journal.store import secret_key
     from perdure.logs.export import to_markdown
-    from perdure.memory.trust.secrets import redact, redact_json
+    from perdure.memory.trust.messages import without_secrets
+    from perdure.memory.trust.secrets import Redactor
 
-    key = one.key or secret_key(config.home)
+    redactor = Redactor(one.key or secret_key(config.home))
+    for message in one.messages:  # a value may come before the place that tells what it is
+        without_secrets(message, redactor)
+    redactor.families.clear()
+    one = replace(one, messages=tuple(without_secrets(message, redactor) for message in one.messages))
     if form == "markdown":
-        text = redact("".join(to_markdown(one.messages, title=one.title or one.session)), key).text
-        return text.encode("utf-8", "replace"), _how(len(one.messages), ())
-    lines = [redact_json(line, key) for line in claude_code_lines(one)]
-    return b"".join(line.raw.rstrip(b"\n") + b"\n" for line in lines), _how(len(one.messages), lines)
+        text = redactor.text("".join(to_markdown(one.messages, title=one.title or one.session)))
+        return text.encode("utf-8", "replace"), _how(len(one.messages), 0)
+    lines = [redactor.json(line).rstrip(b"\n") + b"\n" for line in claude_code_lines(one)]
+    return b"".join(lines), _how(len(one.messages), len(redactor.families))
 
 
-def _how(messages: int, lines: Sequence[RedactedJson]) -> str:
+def _how(messages: int, secrets_found: int) -> str:
     """What was written, and that secrets were left out of it; a log that is copied unchanged keeps them (SEC-5)."""
-    secrets_found = sum(len(line.families) for line in lines)
     return f"{plural(messages, 'message')} written" + (
         f", {plural(secrets_found, 'secret')} left out" if secrets_found else ""
     )
@@ -377,6 +380,7 @@ class FolderExport:
     def _forms(self, target: str, reference: str, modified: float, kept: KeptIn, damage: list[str]) -> Iterator[_Form]:
         """Each file of a session; one that has the session's time needs no reading."""
         from perdure.cli.opened import read_session
+        from perdure.memory.trust.secrets import redact_log
 
         one: ReadSession | None = None
         for form in self.forms:
@@ -385,6 +389,8 @@ class FolderExport:
                 yield _Form(name, None)
                 continue
             unchanged = _unchanged(reference, kept) if form == "claude-code" else None
+            if unchanged is not None:
+                unchanged = redact_log(unchanged, in_loop(_secret_key, kept))  # its lines without any keep their bytes
             if unchanged is None and one is None:
                 one = read_session(reference, self.config, kept=kept)
                 if one.problems:
@@ -596,6 +602,12 @@ async def _listed(kept: KeptIn) -> list[SessionInfo]:
         while page := await home.sessions(behind=found[-1] if found else None, limit=_PAGE):
             found += page
     return found
+
+
+async def _secret_key(kept: KeptIn) -> bytes:
+    """Return the key by which the home numbers secrets."""
+    async with kept.home() as home:
+        return await home.secret_key()
 
 
 async def _notes(reference: str, kept: KeptIn) -> bytes | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from perdure import prompts
-from perdure.compaction.ledger.reader import block_text
+from perdure.compaction.ledger.reader import ExtractIndex, block_text
 from perdure.compaction.plan import CompactionPlan, Trigger, first_said, kept_items, missing_pins, summary_texts
 from perdure.compaction.restore.registry import (
     NOTHING_BACK,
@@ -80,7 +80,8 @@ def build_boundary(
     plan = replace(plan, record=_with_request(view, plan))
     if (tokens := base_tokens(plan.record)) > _HOPELESS * facts.limits.trigger:
         return BuiltBoundary(plan, refusal=f"over_trigger: {tokens:,} tokens, trigger {facts.limits.trigger:,}")
-    plan, secrets = without_secrets(plan, facts)
+    known = view.index.secrets() if isinstance(view.index, ExtractIndex) else {}
+    plan, secrets = without_secrets(plan, facts, known)
 
     def made_with(back: RestoredMessages) -> tuple[Compacted, str | None]:
         made = make_boundary(view, plan, facts, identity=identity, trigger=trigger, back=back)
@@ -235,13 +236,15 @@ def _summary_text(view: ContextView, plan: CompactionPlan, kept: Sequence[ViewIt
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
 
-def without_secrets(plan: CompactionPlan, facts: Facts) -> tuple[CompactionPlan, tuple[str, ...]]:
+def without_secrets(
+    plan: CompactionPlan, facts: Facts, known: Mapping[str, str]
+) -> tuple[CompactionPlan, tuple[str, ...]]:
     """The plan as it may be written, without secrets; and their families (SEC-5).
 
     Nor has it special tokens, where the model's server may read them out of it (SEC-11). Pins stay as they are: they
-    are the user's word on what stands there, byte for byte.
+    are the user's word on what stands there, byte for byte. `known`: the secrets of what the record is made of.
     """
-    done = redact_record(plan.record, plan.promised, facts.secret_key)
+    done = redact_record(plan.record, plan.promised, facts.secret_key, known)
     text, promised = done.text, done.promised
     if facts.model.reads_tokens:
         text, promised = without_tokens(text), tuple(map(without_tokens, promised))

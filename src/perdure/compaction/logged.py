@@ -118,14 +118,14 @@ def record_of(view: ContextView, settings: Settings, budget_tokens: int, *, secr
     It says nothing about how what it names is had back, has no secrets (SEC-5), and nothing that reads as a request of
     the system's (SEC-4).
     """
-    record = render(_memory(view, settings), budget_tokens, RecordSurroundings(lead=HEAD)).text
+    record = render(_memory(view, settings, secret_key), budget_tokens, RecordSurroundings(lead=HEAD)).text
     return redact(without_tags(record), secret_key).text
 
 
-def _memory(view: ContextView, settings: Settings) -> LedgerMemory:
+def _memory(view: ContextView, settings: Settings, key: bytes = b"") -> LedgerMemory:
     """What the ledger knows of everything up to now."""
     first = first_said(view)
-    extracts = index_of(view, settings).extracts(first, max(first, len(view.items)))
+    extracts = index_of(view, settings, key).extracts(first, max(first, len(view.items)))
     return PackedLedger.of(view.state).memory(extracts)
 
 

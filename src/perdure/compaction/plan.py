@@ -239,7 +239,8 @@ class CompactionPlan:
 def ledger_memory(view: ContextView, facts: Facts, keep_from: int) -> LedgerMemory:
     """What the ledger knows of everything that left so far and would leave now: from what was said, no summary."""
     first = first_said(view)
-    return PackedLedger.of(view.state).memory(index_of(view, facts.settings).extracts(first, max(first, keep_from)))
+    index = index_of(view, facts.settings, facts.secret_key)
+    return PackedLedger.of(view.state).memory(index.extracts(first, max(first, keep_from)))
 
 
 def leaving_history(view: ContextView, facts: Facts, keep_from: int) -> LeavingHistory:
@@ -254,7 +255,8 @@ def leaving_history(view: ContextView, facts: Facts, keep_from: int) -> LeavingH
     ledger = PackedLedger.of(view.state) if end <= first_said(view) else pack_ledger(ledger_memory(view, facts, end))
     if any(item.message.origin == "summary" for item in view.items[start:end]):
         return LeavingHistory(ledger_memory(view, facts, end), ledger, start)
-    return LeavingHistory(PackedLedger().memory(index_of(view, facts.settings).extracts(start, end)), ledger, start)
+    index = index_of(view, facts.settings, facts.secret_key)
+    return LeavingHistory(PackedLedger().memory(index.extracts(start, end)), ledger, start)
 
 
 def kept_items(view: ContextView, start: int, keep_from: int) -> list[ViewItem]:

@@ -281,7 +281,7 @@ class SessionNotes(PacedKeeper):
         return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _prepare(self, view: ContextView, facts: Facts, last: int) -> ExtractIndex:
-        index = index_of(view, facts.settings)
+        index = index_of(view, facts.settings, facts.secret_key)
         self.prepared = prepare(view, facts, index, last)
         return index
 

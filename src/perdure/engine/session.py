@@ -366,7 +366,7 @@ class LiveSession:
         """
         from perdure.compaction.ledger.reader import index_of
 
-        index_of(self.view, self.settings)
+        index_of(self.view, self.settings, self.ports.secret_key)
 
     def _taken(self, messages: Sequence[Message | Mapping[str, Any] | str]) -> tuple[list[Message], Front | None]:
         """The messages, and the front that a system message among plain ones makes."""

@@ -115,11 +115,11 @@ async def _reminded(session: LiveSession, moment: Literal["before", "behind"]) -
 
 async def rest_aside(session: LiveSession) -> None:
     """As `LiveSession.rest`, in a thread, once there is enough to read; a little more is read by the compaction."""
-    settings, size = session.settings, session.view.unread_bytes
+    settings, key, size = session.settings, session.ports.secret_key, session.view.unread_bytes
     if size > LARGE_BYTES:
         from perdure.compaction.ledger.reader import index_of
 
-        await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=size)
+        await run_aside_of(session.view, lambda view: index_of(view, settings, key), size_bytes=size)
 
 
 def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:

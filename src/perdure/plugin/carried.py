@@ -21,6 +21,7 @@ from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_le
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
 from perdure.logs.claude_code import MainChain, is_shown_again
 from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Step
+from perdure.memory.trust.secrets import Redactor
 from perdure.plugin.state import DAMAGED, StateHead, read_state, write_state
 from perdure.transcript.messages import Message
 
@@ -69,6 +70,7 @@ class CarriedLog:
     size: int
     _saved: tuple[bytes, bytes] = (b"", b"")  # the state as it is on disk
     _encoded: bytes = field(default=b"", repr=False)  # the body, as long as it is what was read
+    _redactor: Redactor = field(default_factory=Redactor, repr=False)
     _pace: float = 0.0  # seconds that a byte took in the last part; 0 before the first
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -107,7 +109,7 @@ class CarriedLog:
         if hole:
             data = data[data.find(b"\n") + 1 :]
         steps = self._steps(data[: data.rfind(b"\n") + 1], MainChain() if hole else self.body.chain.copy())
-        return self.body.memory.absorb(_extracts(_messages(steps))), hole
+        return self.body.memory.absorb(self._extracts(_messages(steps))), hole
 
     def _next_start(self) -> int:
         start = self.head.offset
@@ -199,7 +201,7 @@ class CarriedLog:
                 continue
             if self._rewound(step.to, part.place_of(step.line - self.head.line)):
                 return
-        self.body.memory.absorb(_extracts(messages))
+        self.body.memory.absorb(self._extracts(messages))
         self.body.chain = chain
         self.head.offset = part.start + len(part.data)
         self.head.line += part.data.count(b"\n")
@@ -234,6 +236,11 @@ class CarriedLog:
                 break
             at += data.rfind(b"\n") + 1 or len(data)
         return False
+
+    def _extracts(self, messages: Sequence[Message]) -> Iterator[LedgerExtract]:
+        """Return what messages say, without their secrets: the state is on disk for weeks (SEC-5)."""
+        extractor = LedgerExtractor(redactor=self._redactor)
+        return (extractor.extract(message) for message in messages)
 
     # --- keeping ------------------------------------------------------------------------------------------------------
 
@@ -282,11 +289,6 @@ def _messages(steps: Sequence[Step]) -> list[Message]:
         elif isinstance(step, RecordedMessage) and not (step.logged_only or is_shown_again(step.message)):
             messages.append(step.message)
     return messages
-
-
-def _extracts(messages: Sequence[Message]) -> Iterator[LedgerExtract]:
-    extractor = LedgerExtractor()
-    return (extractor.extract(message) for message in messages)
 
 
 @contextmanager

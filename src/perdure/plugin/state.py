@@ -6,9 +6,9 @@ may need no more than the line.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Final, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -17,7 +17,6 @@ from perdure.plugin.hook import STATE
 
 VERSION: Final = 2
 DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what reading something damaged raises
-_SEAM_CHARS = 16
 _SEAM_BYTES = 64  # in front of where reading goes on: whether it is still the same log
 
 LoggedClient = Literal["claude-code", "codex"]
@@ -74,6 +73,5 @@ def write_state(folder: str, fd: int, head: StateHead, body: bytes) -> None:
 
 
 def _seam(fd: int, offset: int) -> str:
-    """The digest of what stands in front of the place where reading goes on: by it a log is known for the same."""
-    before = read_at(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES))
-    return hashlib.sha256(before).hexdigest()[:_SEAM_CHARS]
+    """Return a checksum of what is before the place where reading goes on: by it a log is known for the same."""
+    return f"{crc32(read_at(fd, min(_SEAM_BYTES, offset), max(0, offset - _SEAM_BYTES))):08x}"

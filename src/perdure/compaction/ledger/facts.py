@@ -10,6 +10,7 @@ from itertools import chain
 from math import sqrt
 from typing import NamedTuple
 
+from perdure.memory.trust.secrets import MARK
 from perdure.transcript.tokens import utf16_units
 
 # A URL, or a run of characters that names are made of. ASCII on purpose: names in other scripts stand in the evidence.
@@ -46,6 +47,8 @@ _LONGEST_WORD = 80
 
 def facts_in(text: str) -> dict[str, None]:
     """The facts of a text, each once, in the order in which they first stand there."""
+    if "{{secret:" in text:
+        text = MARK.sub(" ", text)
     if "\\" in text:
         text = "\n".join(map(meant, text.split("\n")))
     runs = _RUN if "://" in text or _COMMAS.search(text) else _PLAIN_RUN

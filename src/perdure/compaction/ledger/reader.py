@@ -5,7 +5,7 @@ what was read (CMP-5).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +34,8 @@ from perdure.compaction.ledger.repository import (
     starts_in_background,
 )
 from perdure.compaction.ledger.statements import decisions_in, is_said
+from perdure.memory.trust.messages import without_secrets
+from perdure.memory.trust.secrets import Redactor
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, command_in, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
@@ -421,13 +423,15 @@ class LedgerExtractor:
     """Reads messages in order; it remembers open calls, the file that is open, and the tools of this agent."""
 
     history: HistoryReader = field(default_factory=HistoryReader)
+    redactor: Redactor = field(default_factory=Redactor)  # SEC-5: what is read goes into records, notes and states
     _calls: dict[str, ToldCall] = field(default_factory=dict)
     _file: str = ""  # the file that an editor without paths has open
     _outputs: dict[str, str] = field(default_factory=dict)  # files that runs of tests write, by name, and the runner
 
     def copy(self) -> LedgerExtractor:
         """One that goes on from here by itself."""
-        return LedgerExtractor(self.history.copy(), self._calls.copy(), self._file, self._outputs.copy())
+        redactor = replace(self.redactor, families=[], marks=self.redactor.marks.copy())
+        return LedgerExtractor(self.history.copy(), redactor, self._calls.copy(), self._file, self._outputs.copy())
 
     def extract(self, message: Message) -> LedgerExtract:
         """What a message says. Summaries and restored content are never a source: they repeat what was said."""
@@ -437,6 +441,7 @@ class LedgerExtractor:
         tokens = 0
         if tells_nothing(message):
             return LedgerExtract(message.id, message.at, 0, (), ())
+        message = without_secrets(message, self.redactor)
         for index, block in enumerate(message.blocks):
             value = block.value
             one = self.history.take(message, index, value)
@@ -694,9 +699,9 @@ def _plan_title(call: AnsweredCall) -> str:
 class ExtractIndex:
     """Extracts of messages in order. Reading a message is the dear part; folding extracts into a memory is cheap."""
 
-    def __init__(self, tools: ToolTable | None = None) -> None:
+    def __init__(self, tools: ToolTable | None = None, key: bytes = b"") -> None:
         self.tools = tools or ToolTable()
-        self._extractor = LedgerExtractor(HistoryReader(self.tools))
+        self._extractor = LedgerExtractor(HistoryReader(self.tools), Redactor(key))
         self._extracts: list[LedgerExtract] = []
 
     def __len__(self) -> int:
@@ -717,32 +722,36 @@ class ExtractIndex:
         """What was read from the messages from `first` to `last` (not included)."""
         return self._extracts[first:last]
 
+    def secrets(self) -> Mapping[str, str]:
+        """Return the secrets in what was read, each with what stands for it."""
+        return self._extractor.redactor.marks
+
     def history(self) -> HistoryReader:
         """A reader of what happened that goes on behind the last message that was taken."""
         return self._extractor.history.copy()
 
 
-def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
+def index_of(view: ContextView, settings: Settings, key: bytes = b"") -> ExtractIndex:
     """The index of all messages of the view, by position, caught up.
 
     `LiveSession.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it anyway.
-    The view keeps it until a boundary or a rewind gives it other messages.
+    The view keeps it until a boundary or a rewind gives it other messages. `key`: for the ids of secrets.
     """
-    index = _index_so_far(view, settings)
+    index = _index_so_far(view, settings, key)
     for item in view.items[len(index) :]:
         index.take(item.message)
     view.index = index
     return index
 
 
-def _index_so_far(view: ContextView, settings: Settings) -> ExtractIndex:
+def _index_so_far(view: ContextView, settings: Settings, key: bytes = b"") -> ExtractIndex:
     """The index that the view has, if it is of these messages and tools; else an empty one."""
     from perdure.context.policy import tool_table  # as above (PLG-1)
 
     tools = tool_table(settings)
     index = view.index
     if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
-        return ExtractIndex(tools)
+        return ExtractIndex(tools, key)
     return index
 
 
