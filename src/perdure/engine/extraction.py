@@ -334,7 +334,8 @@ class ExtractionKeeper(PacedKeeper):
         upto = legal_cuts(view, loops=False)[-1]
         for one in self._heard(view, upto):
             for remark in remarks(one.text, one.at or self._now):
-                await save_remark(self.memory, self.search, remark, self._stamp(one.message, "user"), tally)
+                stamp = self._stamp(one.message, "user" if remark.is_typed else "web")
+                await save_remark(self.memory, self.search, remark, stamp, tally)
         return upto
 
     # --- saving -----------------------------------------------------------------------------------------------------

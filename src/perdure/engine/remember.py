@@ -152,9 +152,9 @@ class UserMemoryRequests:
         requests = memory_requests(user_text(said))
         if not requests:
             return ()
-        stamp = stamp_of(session, "user")
+        typed, pasted = stamp_of(session, "user"), stamp_of(session, "web")
         heard = secrets_of(user_text(said))
-        lines = [await self._line(session, mount, stamp, one, heard) for one in requests]
+        lines = [await self._line(session, mount, typed if one.is_typed else pasted, one, heard) for one in requests]
         for line in lines:
             for tell in session.services.on_remembered:
                 tell(line(name_for_people))

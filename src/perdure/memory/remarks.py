@@ -83,6 +83,7 @@ class MemoryRequest:
 
     act: Literal["remember", "forget"]
     text: str
+    is_typed: bool = True  # else it stands in something that was pasted, and a person decides
 
 
 def _speech(text: str) -> str:
@@ -100,8 +101,49 @@ def typed_text(text: str) -> str:
     if fences:
         is_closed = len(fences) > 1 and fences[-1]["info"] == ""
         text = text[: fences[0].start()] + (f"\n\n{text[fences[-1].end() :]}" if is_closed else "")
-    said = _speech(text)
-    return said if len(said) <= LONG_TEXT else ""
+    said = _unintroduced(_unquoted(_speech(text)))
+    return _lead(said) if _is_document(said) else said
+
+
+# Whoever wrote a page can choose its words, so no rule finds where an unmarked paste begins. These only tell a message
+# that may hold one from a few typed lines; what is worth keeping in it waits for a person.
+_QUOTATION = re.compile(
+    r"\"[^\"]*(?:\"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|「[^」]*(?:」|\Z)|『[^』]*(?:』|\Z)|`[^`\n]*`"
+)
+_QUOTED_WORDS = 5  # a shorter quotation is a name or a term
+_INTRODUCES = re.compile(
+    r"\b(?:page|site|website|read-?me|docs?|documents?|documentation|article|text|e-?mail|mail|logs?|output|issue|ticket|thread"
+    r"|post|comment|snippet|paste\w*|wiki|transcript|changelog|summari[sz]e|translate|proofread|explain|rewrite|tl;?dr"
+    r"|say|says|said|wrote|writes|reads|resume|zusammenfass\w*|[üu]bersetz\w*|r[ée]sume[zr]?|traduis|traduce|riassumi)\b"
+    r"[^\n.!?:]{0,80}[:：]\s|(?:要約|翻訳|总结|翻译)[^\n。:：]{0,40}[:：]",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile(r"^\s{0,3}(?:#{1,6}\s|[=-]{3,}\s*$|\||\[?!\[|</?[a-zA-Z!]|\$ |>>> )", re.MULTILINE)
+_TYPED_CHARS, _TYPED_LINES, _TYPED_PARAGRAPHS = 1_200, 5, 4
+
+
+def _unquoted(said: str) -> str:
+    """The text without its longer quotations; one that isn't closed goes up to the end."""
+    return _QUOTATION.sub(lambda found: found[0] if len(found[0].split()) < _QUOTED_WORDS else "\n\n", said)
+
+
+def _unintroduced(said: str) -> str:
+    """The text up to where it introduces somebody else's: "summarise this page: …"."""
+    found = _INTRODUCES.search(said)
+    return said[: found.end()] if found else said
+
+
+def _is_document(said: str) -> bool:
+    """Whether a text may have been pasted as a whole: it is marked up, or longer than people type."""
+    lines = [line for line in said.split("\n") if line.strip() and not _LISTED.match(line)]
+    is_long = len(said) > _TYPED_CHARS or len(lines) > _TYPED_LINES or len(_paragraphs(said)) > _TYPED_PARAGRAPHS
+    return is_long or _MARKUP.search(said) is not None
+
+
+def _lead(said: str) -> str:
+    """The order to remember something that a message begins with; nothing where it begins otherwise."""
+    first = next(iter(sentences(said.strip()[:MOST_CHARS])), "")
+    return first if _REMEMBERS.match(first) else ""
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -117,7 +159,12 @@ def memory_requests(text: str) -> tuple[MemoryRequest, ...]:
     paragraphs = _paragraphs(_speech(text))
     ends = paragraphs[:1] + (paragraphs[-1:] if len(paragraphs) > 1 else [])
     found = [wish for one in ends for wish in _of_paragraph(one)]
-    return tuple(dict.fromkeys(found))
+    typed = _joined(typed_text(text)) if found else ""
+    return tuple(dict.fromkeys(replace(one, is_typed=_joined(one.text) in typed) for one in found))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _of_paragraph(text: str) -> list[MemoryRequest]:
@@ -246,6 +293,7 @@ class Remark:
     text: str
     at: float
     heard: frozenset[str] = frozenset()  # the secrets in the message, as it was said
+    is_typed: bool = True  # else it stands in something that was pasted, and a person decides
 
     @property
     def body(self) -> str:
@@ -261,12 +309,14 @@ def remarks(text: str, at: float) -> tuple[Remark, ...]:
     if text.lstrip().startswith("<"):
         return ()
     found: dict[str, Remark] = {}
-    for one in sentences(typed_text(text)):
-        sentence = " ".join(one.split())
-        is_speech = len(sentence) <= REMARK_CHARS and not sentence.startswith(_NO_SPEECH)
-        remark = _remark(sentence, at) if is_speech else None
-        if remark is not None:
-            found.setdefault(remark.text.lower(), remark)
+    whole = _speech(text)
+    for said, is_typed in ((typed_text(text), True), (whole if len(whole) <= LONG_TEXT else "", False)):
+        for one in sentences(said):
+            sentence = _joined(one)
+            is_speech = len(sentence) <= REMARK_CHARS and not sentence.startswith(_NO_SPEECH)
+            remark = _remark(sentence, at) if is_speech else None
+            if remark is not None:
+                found.setdefault(remark.text.lower(), replace(remark, is_typed=is_typed))
     heard = secrets_of(text) if found else frozenset[str]()
     return tuple(replace(one, heard=heard) for one in found.values())
 
@@ -389,7 +439,7 @@ def statements(text: str) -> tuple[str, ...]:
                 blocks.append(item)
             else:
                 found += _closed(sentences(item))
-            last = _closed(sentences(item))[-1]
+            last = (_closed(sentences(item)) or [item])[-1]
             has_list = _LISTED.match(following) is not None
             ends = item.endswith((":", "：")) or (has_list and not _LISTED.match(line) and not _ENDED.search(line))
             if ends and not (has_list and (_is_order(last) or not _TURNS.search(last))):

@@ -98,7 +98,7 @@ def _save(found: list[tuple[str, Remark]], project: Path, session: str) -> None:
     async def saving() -> None:
         tally = ExtractionCounts()
         for message, remark in found:
-            stamp = Stamp(origin="user", at=time.time(), session=session, message=message)
+            stamp = Stamp(origin="user" if remark.is_typed else "web", at=time.time(), session=session, message=message)
             await save_remark(memory, search, remark, stamp, tally)
 
     anyio.run(saving)

@@ -61,7 +61,7 @@ def decide_change(change: Change, stamp: Stamp, mode: Mode, heard: Collection[st
     return GateDecision("write")
 
 
-_SAID = {"tool": "the result of a tool", "web": "the web"}
+_SAID = {"tool": "the result of a tool", "web": "the web or a pasted text"}
 
 
 def new_violation(change: Change, heard: Collection[str] = ()) -> tuple[str, int] | None:
