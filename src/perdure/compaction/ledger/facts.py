@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from functools import lru_cache
 from itertools import chain
 from math import sqrt
@@ -55,6 +56,50 @@ def facts_in(text: str) -> dict[str, None]:
     return dict.fromkeys(chain.from_iterable(map(keys_of, runs.findall(text))))
 
 
+_NUMBER = re.compile(r"\d{3}")
+_COUNTED = re.compile(r"\d+")
+_SHAPE = re.compile(r"[A-Za-z_]+|\s+")
+_NUMBERS = re.compile(
+    r"(?<![\w.,:%+$-])(?:[-+$]?\d[\d.,:%]*+(?:[\s,;|/\]\[()]++|\Z)){6,}"  # from the beginning of a number only
+)
+_LEAST_ROWS = 4  # lines of one shape are a table, or the steps of a counter
+_LEAST_RUN = 8  # names that differ in a number only
+_DENSE = 4  # times as far as there are such names: they were counted through
+
+
+def counted_in(text: str) -> Set[str]:
+    """The facts of a text that are numbers of runs, columns, tables and counters: they name nothing.
+
+    A number counts as a value where it stands in a line of its own shape; not where lines of one shape tell a row each,
+    nor among numbers only. So do names that are numbered through, such as `item_101` to `item_120`.
+    """
+    if len(_NUMBER.findall(text)) < _LEAST_ROWS:
+        return frozenset()
+    rows: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        if len(line) <= _LONGEST_ROW and _NUMBER.search(line):
+            rows.setdefault(_SHAPE.sub(_shape, _COUNTED.sub("0", line.strip())), []).append(line)
+    tables = [line for lines in rows.values() if len(lines) >= _LEAST_ROWS for line in lines]
+    numbers = [*tables, *(found[0] for found in _NUMBERS.finditer(text))]
+    counted = {key for key in facts_in("\n".join(numbers)) if key[0].isdigit() and not _LETTER.search(key)}
+    runs: dict[str, list[tuple[int, str]]] = {}
+    for key in facts_in("\n".join(tables)):
+        if len(found := _COUNTED.findall(key)) == 1 and key not in counted and len(found[0]) < 12:
+            runs.setdefault(_COUNTED.sub("0", key), []).append((int(found[0]), key))
+    for same in runs.values():
+        least, most = min(same)[0], max(same)[0]
+        if len(same) >= _LEAST_RUN and most - least <= _DENSE * len(same):
+            counted.update(key for _, key in same)
+    return counted
+
+
+_LONGEST_ROW = 240
+
+
+def _shape(found: re.Match[str]) -> str:
+    return " " if found[0].isspace() else "a"
+
+
 def meant(line: str) -> str:
     """A line with the escapes of JSON as what they mean: `\\nPublish` names Publish, and `\\u003cid` an id.
 
@@ -73,7 +118,7 @@ def _character(escape: re.Match[str]) -> str:
 @lru_cache(maxsize=1 << 16)
 def keys_of(run: str) -> tuple[str, ...]:
     """The facts that one run of name characters states. What they are worth is looked up too, while nobody waits."""
-    keys = _keys_of(run)
+    keys = tuple(key for key in _keys_of(run) if key not in _CLIENTS_OWN)
     for key in keys:
         worth_of(key)
     return keys
@@ -292,13 +337,20 @@ _DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
 _EVERYWHERE = frozenset(
     "README.md CLAUDE.md AGENTS.md package.json settings.json pyproject.toml go.mod Makefile __init__.py main.py "
     "main.go index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string "
-    "new_string tool_use tool_result tool_use_error in_progress dev/null and/or yes/no true/false before/after "
+    "new_string tool_use tool_result in_progress dev/null and/or yes/no true/false before/after "
     "read/write input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify "
     "console.log toString isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By "
     "100644 100755 2024 2025 2026 60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server "
-    "success/failure input_text task-notification system-reminder task-id tool-use-id output-file "
-    "local-command-stdout command-name command-message command-args output_mode files_with_matches head_limit "
+    "success/failure input_text output_mode files_with_matches head_limit "
     "replace_all subagent_type application/json".split()
+)
+# What clients wrap their own messages in: nobody named anything by it.
+_CLIENTS_OWN = frozenset(
+    "command-name command-message command-args command-contents local-command-stdout local-command-stderr "
+    "local-command-caveat system-reminder task-notification task-id tool-use-id output-file bash-input bash-stdout "
+    "bash-stderr user-prompt-submit-hook session-start-hook user-memory-input teammate-message persisted-output "
+    "new-diagnostics tool_use_error ide_selection ide_opened_file ide_diagnostics environment_context "
+    "user_instructions turn_aborted".split()
 )
 _ENGLISH = re.compile(
     r"(?:non|pre|re|in|one|two|self|user|human|read|top|as|well|long|short|built|up|to|multi|end|real|high|low|back|follow|"

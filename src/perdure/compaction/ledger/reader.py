@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.compaction.ledger.facts import (
     clipped,
+    counted_in,
     facts_in,
     kind_of,
     normal_path,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:  # who reads a log without a session, as the plugin's hooks do
     from perdure.context.view import ContextView
     from perdure.settings import Settings
 
+_TYPED_CHARS = 1_500  # numbers in a shorter message were typed, each for itself
 _SAID_TIMES = 12  # as much as of a result can become evidence of what somebody said, or wrote into a file
 _SUMMARY_CHARS = 3_000  # runners sum up at the end
 _LINES = 400  # of a long result, so many lines at each end are looked at
@@ -622,8 +624,12 @@ def _done(events: tuple[Event, ...], *, is_run: bool, is_certain: bool) -> Itera
 
 
 def _add(found: list[TextPiece], voice: int, text: str, source: str) -> None:
-    for piece in pieces(clipped(text, _SAID_TIMES)):
-        found.append(TextPiece(voice, piece, tuple(facts_in(piece)), source))
+    text = clipped(text, _SAID_TIMES)
+    is_shown = voice in (OUTPUT, REPORT, INPUT) or len(text) > _TYPED_CHARS
+    counted = counted_in(text) if is_shown else frozenset[str]()
+    for piece in pieces(text):
+        keys = facts_in(piece)
+        found.append(TextPiece(voice, piece, tuple([key for key in keys if key not in counted]), source))
 
 
 def _strings(value: Any) -> Iterator[str]:
