@@ -17,7 +17,10 @@ from tests.fresh_secrets import FRESH
 from tests.plugins import SESSION, ClaudeCodeLog
 
 from perdure import Message, Settings
+from perdure.context.view import project
 from perdure.engine.compact import CompactionSuccess, compact
+from perdure.gateway.titles import titled
+from perdure.lab.report.timeline import _short
 from perdure.plugin.carried import CarriedBody, open_carried
 from perdure.plugin.hook import answer, session_folder
 from perdure.plugin.record import record
@@ -118,3 +121,13 @@ def test_no_fresh_secret_is_in_records_notes_and_exports(tmp_path: Path) -> None
     files = [(path, text) for path, text in texts_of(out) if path.is_file()]
     assert {path.suffix for path, _ in files} >= {".jsonl", ".md"}
     assert {path.name: left_in(text) for path, text in files if left_in(text)} == {}
+
+
+def test_no_fresh_secret_is_cut_into_a_title_or_a_report(tmp_path: Path) -> None:
+    """SEC-5, finding R1: what is cut for a title or a line of a report was without secrets before."""
+    for number, (name, text, value) in enumerate(FRESH):
+        said = Message.of("user", f"{'word ' * 11}{text}", id=f"m{number}")
+        title = titled(project((said,)), "")
+        shown = (title.title or "") if title is not None else ""
+        cut = value.split("\n")[0][: max(6, len(value) // 2)]
+        assert cut not in shown and cut not in _short(said.blocks[0].value.text), name  # type: ignore[union-attr]

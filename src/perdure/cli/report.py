@@ -89,10 +89,11 @@ def _made() -> str:
 
 def _first_words(messages: Iterable[Message]) -> str | None:
     """What a session that nobody named is about: how its first prompt begins."""
+    from perdure.memory.trust.secrets import redact
     from perdure.transcript.messages import spoken
 
     words = next(filter(None, map(spoken, messages)), None)
-    return None if words is None else cut(words, _TITLE_CHARS)
+    return None if words is None else cut(redact(words).text, _TITLE_CHARS)
 
 
 # --- a session of ours: what happened ---------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from perdure.engine.session import LiveSession, SessionPorts
 from perdure.errors import JournalError, PerdureError
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import LoggedCompaction, RecordedMessage, Recording
-from perdure.memory.trust.secrets import redact_log
+from perdure.memory.trust.messages import without_secrets
+from perdure.memory.trust.secrets import Redactor, redact_log
 from perdure.ports.session import Journal
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_header, encode_line
@@ -282,7 +283,8 @@ def listed_as(recording: Recording, known: Titled) -> Titled | None:
 
     A title that a person gave stays.
     """
-    words = first_words(recording.messages[:_TITLED_BY])
+    shown = (without_secrets(message, Redactor()) for message in recording.messages[:_TITLED_BY])
+    words = first_words(shown)
     title = recording.title or words
     tags = (SUB_AGENT,) if recording.is_sub_agent else None
     found = Titled(

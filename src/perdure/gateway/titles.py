@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from perdure.context.view import ContextView
+from perdure.memory.trust.messages import without_secrets
+from perdure.memory.trust.secrets import Redactor
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Titled
@@ -55,7 +57,8 @@ def titled(view: ContextView, client: str) -> Titled | None:
     known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
     if view.state.responses >= _NAMED_BY and (known.title or known.client):
         return None
-    title = first_words(said) if known.title is None else None
+    shown = (without_secrets(message, Redactor()) for message in said)  # before a title is cut (SEC-5)
+    title = first_words(shown) if known.title is None else None
     folder = folder_of(view.front.system if view.front else (), said) if known.folder is None else None
     name = client_name(client) or None if known.client is None else None
     return Titled(title=title, folder=folder, client=name) if title or folder or name else None

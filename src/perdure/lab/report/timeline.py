@@ -13,6 +13,7 @@ from perdure.context.accounting import CATEGORIES, account
 from perdure.context.cost import usage_usd
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView, advance, is_new_response
+from perdure.memory.trust.secrets import redact
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
 from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import (
@@ -262,7 +263,7 @@ def _first_text(result: ToolResult) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(redact(text).text.split())  # before it is cut (SEC-5)
     return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
 
 
