@@ -9,6 +9,7 @@ from collections.abc import Set
 from functools import lru_cache
 from itertools import chain
 from math import sqrt
+from string import ascii_letters
 from typing import NamedTuple
 
 from perdure.memory.trust.secrets import MARK
@@ -58,7 +59,8 @@ def facts_in(text: str) -> dict[str, None]:
 
 _NUMBER = re.compile(r"\d{3}")
 _COUNTED = re.compile(r"\d+")
-_SHAPE = re.compile(r"[A-Za-z_]+|\s+")
+_SHAPES = str.maketrans({**dict.fromkeys("0123456789", "0"), **dict.fromkeys(ascii_letters + "_", "a"), "\t": " "})
+_SAME = re.compile(r"([0a ])\1+")
 _NUMBERS = re.compile(
     r"(?<![\w.,:%+$-])(?:[-+$]?\d[\d.,:%]*+(?:[\s,;|/\]\[()]++|\Z)){6,}"  # from the beginning of a number only
 )
@@ -78,7 +80,7 @@ def counted_in(text: str) -> Set[str]:
     rows: dict[str, list[str]] = {}
     for line in text.split("\n"):
         if len(line) <= _LONGEST_ROW and _NUMBER.search(line):
-            rows.setdefault(_SHAPE.sub(_shape, _COUNTED.sub("0", line.strip())), []).append(line)
+            rows.setdefault(_SAME.sub(r"\1", line.strip().translate(_SHAPES)), []).append(line)
     tables = [line for lines in rows.values() if len(lines) >= _LEAST_ROWS for line in lines]
     numbers = [*tables, *(found[0] for found in _NUMBERS.finditer(text))]
     counted = {key for key in facts_in("\n".join(numbers)) if key[0].isdigit() and not _LETTER.search(key)}
@@ -94,10 +96,6 @@ def counted_in(text: str) -> Set[str]:
 
 
 _LONGEST_ROW = 240
-
-
-def _shape(found: re.Match[str]) -> str:
-    return " " if found[0].isspace() else "a"
 
 
 def meant(line: str) -> str:

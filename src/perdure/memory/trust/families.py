@@ -153,7 +153,7 @@ CODE = (
            "NRAK-[A-Z0-9]{27}"),
     _token("dynatrace-token", "https://docs.dynatrace.com/docs/manage/identity-access-management/access-tokens-and-oauth-clients"
            "/access-tokens", r"dt0[a-z][0-9]{2}\.", r"dt0[a-z][0-9]{2}\.[A-Z2-7]{24}\.[A-Z2-7]{64}"),
-    SecretFamily("datadog-key", "https://docs.datadoghq.com/account_management/api-app-keys/", (),
+    SecretFamily("datadog-key", "https://docs.datadoghq.com/account_management/api-app-keys/", ("(?i)dd[_-]", "(?i)datadog"),
            r"(?i:dd|datadog)[_-](?i:api|app|application)[_-](?i:key)[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
            rf"([0-9a-f]{{32}}(?:[0-9a-f]{{8}})?){_RIGHT}"),
 )  # fmt: skip
@@ -192,7 +192,7 @@ SERVICES = (
     _token("telegram-token", "https://core.telegram.org/bots/api#authorizing-your-bot", ":AA", f"[0-9]{{8,10}}:AA{_WIDE}{{33}}"),
     SecretFamily("discord-webhook", "https://discord.com/developers/docs/resources/webhook", ("/api/webhooks/",),
            rf"/api/webhooks/([0-9]{{17,20}}/{_WIDE}{{60,80}})"),
-    SecretFamily("discord-token", "https://discord.com/developers/docs/reference#authentication", (),
+    SecretFamily("discord-token", "https://discord.com/developers/docs/reference#authentication", (r"\.[A-Za-z0-9_-]{6}\.",),
            rf"(?:^|[^A-Za-z0-9._-])([MNO][A-Za-z0-9]{{23,25}}\.[A-Za-z0-9_-]{{6}}\.{_WIDE}{{27,38}})(?:[^A-Za-z0-9_-]|$)"),
     _token("notion-token", "https://developers.notion.com/docs/authorization", "ntn_ secret_[A-Za-z0-9]{16}",
            "(?:ntn_[A-Za-z0-9]{40,50}|secret_[A-Za-z0-9]{43})"),

@@ -688,7 +688,7 @@ class Redactor:
     def text(self, text: str, name: str = "") -> str:
         """Return the text without secrets; `name`: of the JSON value that it is."""
         findings = find_secrets(text)
-        if not findings and name and 0 < len(text) <= _NAMED_CHARS and '"' not in text:
+        if not findings and 0 < len(text) <= _NAMED_CHARS and '"' not in text and _NAMES.fullmatch(name):
             before = f'{name}="'
             for one in find_secrets(f'{before}{text}"'):
                 if one.start == len(before) and one.end == len(before) + len(text):
@@ -711,6 +711,10 @@ class Redactor:
             value = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, RecursionError):
             return raw
+        lines = list(_lines_of(value, ""))
+        joined = "\n".join(lines)
+        if not find_secrets(joined) and not any(known in joined for known in self.marks):
+            return raw  # one look at all texts of it, as most hold none
         before = len(self.families)
         changed = self._value(value, "")
         return msgspec.json.encode(changed) if len(self.families) > before else raw
@@ -732,6 +736,23 @@ class Redactor:
             if len(self.marks) < _MOST_KNOWN:
                 self.marks[value] = known
         return known
+
+
+def _lines_of(value: Any, name: str) -> Iterator[str]:
+    """Every text in a JSON value; behind its name, too, where that may tell what it is."""
+    if isinstance(value, str):
+        if name not in _BOUND and name not in _IDS:
+            yield value
+            if name and len(value) <= _NAMED_CHARS and _NAMES.fullmatch(name):
+                yield f'{name}="{value}"'
+    elif isinstance(value, list):
+        for one in value:
+            yield from _lines_of(one, name)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if len(key) >= _KEY_CHARS:
+                yield key
+            yield from _lines_of(one, key)
 
 
 def _is_no_word(value: str) -> bool:
