@@ -86,15 +86,22 @@ PLACED = (
     _given("vpn-login", "(?i)auth-user-pass", r"(?i)<auth-user-pass>\s{0,4}\S{1,80}\s{1,4}(\S{4,}?)\s{0,4}</", "given"),
     _given("oracle-login", "jdbc:oracle sqlplus", r"(?:jdbc:oracle:\w{1,8}:|\bsqlplus\s{1,3}(?:-[A-Za-z]\s){0,2})[\"']?[A-Za-z0-9_$#]{1,40}/([^\s\"'@/]{4,})@?", "given"),
     _given("basic-hash", "{SHA} {SSHA {CRYPT} {MD5}", r"(\{S?SHA(?:256|512)?\}[A-Za-z0-9+/]{20,}={0,2}|\{(?:CRYPT|MD5|SMD5)\}[A-Za-z0-9$./+=]{13,})", "none"),
+    _given("spaced-value", "ENV\\s (?i)configure\\sset (?i)config\\sset (?i)secrets?\\sset",
+           rf"(?:\bENV|(?i:configure set|config set|secrets? set))\s{{1,3}}[A-Za-z0-9_.-]{{0,60}}?(?:{_NAME})\s{{1,3}}[\"']?{_VALUE}", "named"),
+    _given("quoted-variable", "PASS SECRET TOKEN", r"[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|TOKEN)=(?:\"([^\"\n]{4,80})\"|'([^'\n]{4,80})')", "mixed"),
+    _given("quoted-phrase", "(?i)pass(?:word|phrase|wd)\\b", r"(?i)\bpass(?:word|phrase|wd)\b[^\n\"'`:=]{0,24}?(?::|=|\bis\b)\s{0,3}(?:\"((?:[^\s\"]{1,20} ){1,7}[^\s\"]{1,20})\"|'((?:[^\s']{1,20} ){1,7}[^\s']{1,20})'|`((?:[^\s`]{1,20} ){1,7}[^\s`]{1,20})`)", "mixed"),
+    _given("basic-login", "(?i)basic\\sauth", r"(?i)\bbasic auth\w{0,12}\s{0,2}[:=]\s{1,3}([A-Za-z0-9+/]{8,}={0,2})"),
+    _given("last-column", "(?i)[,;\\t]\\s?(?:pass\\w{0,6}|secret|token|api_?key)\\r?\\n",
+           r"(?i)[,;\t]\s?(?:pass(?:word|wd|phrase)?|secret|token|api_?key)\r?\n(?:[^\n,;\t]{0,80}[,;\t]){1,8}\s?([^\s,;]{4,})(?:\s|$)"),
 )  # fmt: skip
 
 _COMMAND = r"[^\n|;&]{0,200}?\s"
 COMMANDS = (
-    _given("tool-password", "vault\\s \\bu?n?zip\\s \\b7z \\brar\\s openssl\\senc snmp mosquitto_ ncftp lftp \\bnet\\suse freerdp rdesktop \\baz\\slogin \\bgh\\ssecret kubeadm keytool jarsigner nmcli crackmapexec \\bnxc\\s evil-winrm ipmitool",
+    _given("tool-password", "ssh-keygen vault\\s \\bu?n?zip\\s \\b7z \\brar\\s openssl\\senc snmp mosquitto_ ncftp lftp \\bnet\\suse freerdp rdesktop \\baz\\slogin \\bgh\\ssecret kubeadm keytool jarsigner nmcli crackmapexec \\bnxc\\s evil-winrm ipmitool",
            r"(?:\bvault\s{1,3}login\s{1,3}(?:-[a-z-]{1,20}(?:=\S{1,40})?\s{1,3}){0,3}|\bvault\s[^\n|;&]{0,120}?\s(?:password|token|secret\w{0,10})=|\b(?:zip|unzip|zipcloak)\b[^\n|;&]{0,60}?\s-P\s{0,3}|\b(?:7za?|7zz|rar|unrar)\b[^\n|;&]{0,80}?\s-(?:p|hp)|"
            rf"\bopenssl\s{{1,3}}enc\b{_COMMAND}-(?:k|K|pass pass:)\s{{0,3}}|\bsnmp\w{{2,12}}\b{_COMMAND}-(?:A|c)\s{{1,3}}|\bmosquitto_(?:pub|sub|rr)\b{_COMMAND}-P\s{{1,3}}|"
            rf"\b(?:ncftp\w{{0,4}}|ncftpput)\b{_COMMAND}-p\s{{0,3}}|\blftp\b{_COMMAND}-u\s{{1,3}}[^\s,]{{1,64}},|\bnet\s{{1,3}}user\s{{1,3}}[^\s/]{{1,64}}\s{{1,3}}|\bnet\s{{1,3}}use\s{{1,3}}\S{{1,120}}\s{{1,3}}(?:/user:\S{{1,64}}\s{{1,3}})?|\b(?:xfreerdp|rdesktop|wlfreerdp)\d?\b{_COMMAND}(?:/p:|-p\s{{1,3}})|"
-           rf"\baz\s{{1,3}}login\b{_COMMAND}-p\s{{1,3}}|\bgh\s{{1,3}}secret\s{{1,3}}set\b{_COMMAND}(?:--body|-b)[ =]\s{{0,3}}|\bkubeadm\s{{1,3}}join\b{_COMMAND}--token\s{{1,3}}|\b(?:keytool|jarsigner)\b{_COMMAND}-(?:store|key)pass\s{{1,3}}|\bnmcli\b{_COMMAND}password\s{{1,3}}|"
+           rf"\baz\s{{1,3}}login\b{_COMMAND}-p\s{{1,3}}|\bgh\s{{1,3}}secret\s{{1,3}}set\b{_COMMAND}(?:--body|-b)[ =]\s{{0,3}}|\bkubeadm\s{{1,3}}join\b{_COMMAND}--token\s{{1,3}}|\bssh-keygen\b{_COMMAND}-N\s{{1,3}}|\b(?:keytool|jarsigner)\b{_COMMAND}-(?:store|key)pass\s{{1,3}}|\bnmcli\b{_COMMAND}password\s{{1,3}}|"
            rf"\b(?:crackmapexec|nxc|evil-winrm|ncat|ipmitool)\b{_COMMAND}-(?:p|P)\s{{1,3}})[\"']?([^\s\"'|;&<>$/-][^\s\"'|;&<>]{{3,}})", "option"),
     _given("snmp-privacy", "snmp", rf"\bsnmp\w{{2,12}}\b{_COMMAND}-X\s{{1,3}}[\"']?([^\s\"'|;&<>$-][^\s\"'|;&<>]{{3,}})", "option"),
 )  # fmt: skip
@@ -134,16 +141,16 @@ _SPOKEN_VALUE = (
 TOLD = (
     SecretFamily("told-password", _HARD_CODED,
            tuple("パスワード 暗証番号 パスフレーズ 合言葉 密码 密碼 口令 비밀번호 암호 패스워드 арол كلمة رمز الرقم पासवर्ड गुप्त סיסמ รหัสผ่าน δικ συνθη գաղտ პაროლი পাসওয়ার্ড கடவுச்சொல்".split()),
-           rf"{_SCRIPTS}[^\n!-~]{{0,60}}(?:[ :=/-][^\n!-~]{{0,60}}){{0,4}}{_SPOKEN_VALUE}", "spoken"),
+           rf"{_SCRIPTS}[^\n!-~]{{0,60}}(?:[A-Za-z][A-Za-z0-9_.@-]{{0,30}}[:=]? )?(?:[ :=/-][^\n!-~]{{0,60}}){{0,4}}{_SPOKEN_VALUE}", "spoken"),
     SecretFamily("said-password", _HARD_CODED,
            tuple("(?i)pass (?i)parol (?i)clave (?i)senha (?i)palavra (?i)wachtwoord (?i)senord (?i)adgangskode (?i)salasana (?i)haslo hasł (?i)heslo (?i)jelsz (?i)ifre (?i)lozinka (?i)slapta (?i)sandi (?i)contrase (?i)geslo (?i)kennwort (?i)mdp kh".split()),
            rf"{_LATIN}(?:\s[^\n\"'`:=]{{0,40}}?)?(?:\s{{0,2}}(?:[:=]|：|→|->|–|—)\s{{0,3}}|\s{_COPULA}[:=]?\s{{1,2}}|\s){_SPOKEN_VALUE}", "said"),
     SecretFamily("told-secret", _WEAKNESS, ("(?i)tokens?\\s", "(?i)keys?[\\s:]", "(?i)secrets?[\\s:]", "(?i)credentials?[\\s:]", "トークン", "令牌", "密钥", "токен", "ключ"),
            rf"(?:(?i:\b(?:api|access|secret|auth|bearer|private|signing|license|licence|encryption|ssh|deploy|refresh|session|bot|webhook|service|app|client|the|my|our|your|its|this|new|old|prod|staging|master|root)[ -]?(?:api )?(?:access )?(?:tokens?|keys?|secrets?|credentials?)\b[^\n\"'`:=]{{0,40}}?(?:\bis\b|\bare\b|:|=)\s{{1,3}})|(?:トークン|令牌|密钥|токен|ключ|clé|clave|Schlüssel|jeton)[^\n!-~]{{0,40}}(?:[ :=-][^\n!-~]{{0,20}}){{0,3}}){_SPOKEN_VALUE}", "mixed"),
-    SecretFamily("told-login", _HARD_CODED, ("(?i)creds?\\s", "(?i)credentials?[\\s:]", "(?i)logins?:", "(?i)log in", "(?i)account[\\s:]", "(?i)sign in", "(?i)zugang", "(?i)identifiants"),
+    SecretFamily("told-login", _HARD_CODED, ("(?i)creds?\\s", "(?i)credentials?[\\s:]", "(?i)logins?:", "(?i)login\\s", "(?i)log in", "(?i)account[\\s:]", "(?i)sign in", "(?i)zugang", "(?i)identifiants"),
            rf"(?i)\b(?:creds?|credentials?|logins?|log in|sign in|account|zugang\w{{0,8}}|identifiants)\b[^\n/]{{0,40}}?(?:\bis\b|\bare\b|\bas\b|\bwith\b|:|=)\s{{1,3}}[A-Za-z0-9_.@+-]{{1,64}}\s{{0,2}}(?:/|,|:|\||\band\b|\bwith\b)\s{{0,2}}{_SPOKEN_VALUE}", "mixed"),
     SecretFamily("told-pin", _HARD_CODED, (r"(?i)\bpin\b", r"(?i)\bcodes?\b", r"(?i)\botp\b"),
-           r"(?i)(?:\b(?:pin|passcode|unlock code|door code|2fa code|otp)(?: code| number)?\s(?:for [^\n]{1,30}? )?(?:is|:)\s{1,3}|\b(?:backup|recovery|scratch|rescue)[ -]codes?\s{0,2}(?:is|are|:)\s{1,3})[\"'`]?([A-Za-z0-9]{0,8}[0-9][0-9A-Za-z-]{3,40}(?:[ ,]{1,2}[0-9A-Za-z]{4,6}-[0-9A-Za-z]{4,6}){0,15})", "given"),
+           r"(?i)(?:\b(?:pin|passcode|unlock code|door code|2fa code|otp)(?: code| number)?\s{0,2}(?:for [^\n]{1,30}? )?(?:is|:)\s{1,3}|\b(?:backup|recovery|scratch|rescue)[ -]codes?\s{0,2}(?:is|are|:)\s{1,3})[\"'`]?([A-Za-z0-9]{0,8}[0-9][0-9A-Za-z-]{3,40}(?:[ ,]{1,2}[0-9A-Za-z]{4,6}-[0-9A-Za-z]{4,6}){0,15})", "given"),
     SecretFamily("seed-phrase", "https://github.com/bitcoin/bips/blob/master/bip-0039.mediawiki", (r"(?i)\bseed\b", "(?i)mnemonic", "(?i)recovery phrase", "(?i)wallet words", "(?i)passphrase", "(?i)password (?i:is|:)"),
            r"(?i)(?:\b(?:seed(?: phrase| words)?|mnemonic(?: phrase)?|recovery phrase|wallet words)\b[^\n:=]{0,24}?(?::|=|\bis\b)\s{1,3}[\"'`]?((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})|\bpass(?:phrase|word)\b[^\n:=]{0,24}?(?::|=|\bis\b)\s{1,3}(?:[\"'`]((?:[A-Za-z0-9]{3,12} ){3,9}[A-Za-z0-9]{1,12})[\"'`])|\bpassphrase\b[^\n:=]{0,24}?(?::|=|\bis\b)\s{1,3}((?:[a-z]{3,12} ){3,9}[0-9]{1,6})\b)"),
     SecretFamily("table-password", _HARD_CODED, (r"(?i)\|\s{0,20}(?:pass\w{0,6}|secret|token|api[_ ]?key)\s{0,20}\|?\s{0,4}\n",),

@@ -100,17 +100,21 @@ def secrets_of(text: str) -> frozenset[str]:
 
 
 _LEAST_REPEATED = 4  # letters and digits: a shorter value stands in other words by chance
-_LEAST_PART = 8  # of a secret of several lines, fields or codes
+_LEAST_PART, _LEAST_NUMBERED = 8, 6  # of a secret of several lines, fields or codes; with a digit in it
 _CUT_PART = 16  # of a long one, whose beginning or end is left in a name
 _BETWEEN = re.compile(r"[\s=;&,:{}]+|\b0x")
 
 
 def is_repeated_in(secret: str, text: str) -> bool:
     """Whether a secret stands in a text, also in other cases or with other signs between its letters, as in a name."""
-    parts = [_bare(secret), *(bare for part in _BETWEEN.split(secret) if len(bare := _bare(part)) >= _LEAST_PART)]
+    parts = [_bare(secret), *filter(_is_part, map(_bare, _BETWEEN.split(secret)))]
     where = _bare(text)
     cut = [end for part in parts if len(part) > _CUT_PART for end in (part[:_CUT_PART], part[-_CUT_PART:])]
     return any(len(part) >= _LEAST_REPEATED and part in where for part in (*parts, *cut))
+
+
+def _is_part(bare: str) -> bool:
+    return len(bare) >= _LEAST_PART or (len(bare) >= _LEAST_NUMBERED and any(map(str.isdigit, bare)))
 
 
 def _bare(text: str) -> str:
@@ -214,21 +218,15 @@ def _spans(data: bytes) -> list[tuple[int, int, str]]:
     for number in sorted({*engine.always, *_worth_a_try(engine, data)}):
         family = FAMILIES[number]
         for start, end in _matches(engine.pattern(number), data):
-            known = taken.get(start)
-            if known is not None and known[0] < end and known[1] not in _MARKED:
-                start_free = known[0]  # an earlier family saw its beginning only
-            else:
-                start_free = start
-            if is_taken.find(1, start_free, end) < 0 and _fits(family, data, start, end):
+            before, named = taken.get(start, (start, ""))
+            reached = before if named not in _MARKED and before < end else start  # seen in part by an earlier family
+            if is_taken.find(1, reached, end) < 0 and _fits(family, data, start, end):
                 take(start, end, family.name)
     for start, end, name in (*_split(engine, data), *_decoded(engine, data)):
-        known = taken[start][0] if start in taken else start  # perhaps the beginning of a longer value
-        if known > start and taken[start][1] not in _MARKED:
-            is_taken[start:known] = bytes(known - start)  # a family without a mark can't tell where it ends
-            known = start
-        if is_taken.find(1, known, end) < 0:
-            reached = _goes_on(data, known, end) if known > start else end
-            if reached > known:
+        before, named = taken.get(start, (start, ""))  # perhaps the beginning of a longer value
+        if is_taken.find(1, before, end) < 0:
+            reached = _goes_on(data, before, end) if named in _MARKED else end
+            if reached > before:
                 take(start, reached, name)
     return [(start, end, name) for start, (end, name) in taken.items()]
 
@@ -430,7 +428,7 @@ def _fits(family: SecretFamily, data: bytes, start: int, end: int) -> bool:
 
 # Where a place tells that a value stands there, these tell it from a label, a type, a path, code or a word of prose.
 _LABEL = re.compile(
-    r"(?i)[^0-9]*(?:pass(?!\w*[!#$%^&*])|pwd|secret|token|credential|api.?key|kennwort|senha)[^0-9]*[0-9]?"
+    r"(?i)(?=.{0,16}$|.*[_.\s-])[^0-9]*(?:pass(?!\w*[!#$%^&*])|pwd|secret|token|credential|api.?key|kennwort|senha)[^0-9]*[0-9]?"
     r"|(?:[a-z_]*_)?(?:string|str|text|none|null|nil|true|false|yes|required|optional|hidden|enabled|disabled|undefined|bytes|int|any|"
     r"object|number|bool|boolean|field|input|varchar|char|value|auto|empty|unknown|invalid|missing|incorrect|changed|updated|"
     r"default|same-origin|include|omit|basic|bearer|plain|prompt|ask|vault|keyring|generate[d]?|random|encrypted|hash(?:ed)?|fail(?:ed)?|pass(?:ed)?|ok|peek|stdin|env|file|"
@@ -523,6 +521,8 @@ def _is_assigned(value: str, data: bytes, start: int, end: int) -> bool:
     is_header = found[3] == ":" and bool(found[4]) and "-" in name and name[:1].isupper()
     stop = data.find(b"\n", end)
     rest = data[end : stop if 0 <= stop < end + 200 else end + 200].decode("utf-8", "replace")
+    if before[-1:] in ("'", '"') and rest[:1] != before[-1]:
+        return False  # a quotation of several words
     is_line = _LINE_HEAD.fullmatch(head) is not None and _LINE_REST.fullmatch(rest) is not None
     has_code = _has_code(data, start, end)
     is_sure = is_variable or is_field or is_header
@@ -537,16 +537,17 @@ def _is_assigned(value: str, data: bytes, start: int, end: int) -> bool:
         if len(value) >= 8 and _is_mixed(value, data, start, end):
             return True
         is_own = len(value) >= 8 and value.isalpha() and _OWN_NAME.search(name) is not None
-        return (is_own or (is_line and _is_secretish(value, has_strong_name=True))) and not has_code
+        return (is_own or _is_secretish(value, has_strong_name=True)) and not has_code
     if not _is_literal(value, data, start, end):
         return False
     if _SIGN.search(value):
         is_identifier = value.isidentifier() and value.rstrip("0123456789").isalpha() and len(value) < 8
         return not (is_identifier and has_code)
-    if has_code or rest[:1] in (",", ")"):
+    if has_code or rest[:1] in (",", ")") or found[3].endswith("is"):
         return False
     is_compound = not name.isalpha() or not (name.islower() or name[1:].islower())
-    return is_line or is_compound or not head.endswith((" ", ",")) or _OPTION_BEFORE.search(head) is not None
+    is_told = is_compound or len(value) >= 6 or not head.endswith((" ", ","))
+    return is_line or is_told or _OPTION_BEFORE.search(head) is not None
 
 
 def _has_code(data: bytes, start: int, end: int) -> bool:
