@@ -1,4 +1,4 @@
-"""CMP-20, findings P1 and P2: what counts as a name in a record, and what only was counted or wrapped."""
+"""CMP-5, findings P1 and P2: what counts as a name in a record, and what only was counted or wrapped."""
 
 from __future__ import annotations
 

@@ -540,10 +540,12 @@ def _is_assigned(value: str, data: bytes, start: int, end: int) -> bool:
         return (is_own or _is_secretish(value, has_strong_name=True)) and not has_code
     if not _is_literal(value, data, start, end):
         return False
+    if found[3].endswith("is"):
+        return _is_mixed(value, data, start, end)
     if _SIGN.search(value):
         is_identifier = value.isidentifier() and value.rstrip("0123456789").isalpha() and len(value) < 8
         return not (is_identifier and has_code)
-    if has_code or rest[:1] in (",", ")") or found[3].endswith("is"):
+    if has_code or rest[:1] in (",", ")"):
         return False
     is_compound = not name.isalpha() or not (name.islower() or name[1:].islower())
     is_told = is_compound or len(value) >= 6 or not head.endswith((" ", ","))
