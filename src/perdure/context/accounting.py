@@ -17,6 +17,7 @@ from perdure.settings import READ_TOOLS
 from perdure.transcript.blocks import Block, ServerToolResult, ServerToolUse, ToolResult, ToolUse
 from perdure.transcript.messages import Message, ToolUseId
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import carries_tools
 from perdure.transcript.tokens import block_size, json_size
 
 _LEAST_FAR = 1.6  # times its estimate: models of today count up to half more than the estimate before it is corrected
@@ -192,8 +193,8 @@ def _add_front(sums: _Sums, front: Front | None) -> None:
     if front is None:
         return
     raws: tuple[tuple[CategoryName, tuple[bytes, ...]], ...] = (
-        ("system prompt", tuple(bytes(raw) for raw in front.system)),
-        ("tools", tuple(bytes(raw) for raw in front.tools)),
+        ("system prompt", tuple(bytes(raw) for raw in front.system if not carries_tools(raw))),
+        ("tools", tuple(bytes(raw) for raw in (*filter(carries_tools, front.system), *front.tools))),
     )
     for name, several in raws:
         if several:

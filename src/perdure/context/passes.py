@@ -37,6 +37,7 @@ from perdure.transcript.records import (
     Snipped,
     StoredOriginal,
 )
+from perdure.transcript.response_items import front_tools
 from perdure.transcript.tokens import Size, block_size, image_bytes, image_edge, text_size
 from perdure.transcript.tool_calls.actions import ToolTable
 
@@ -109,7 +110,7 @@ def tool_result_budget(view: ContextView, facts: Facts) -> tuple[Offloaded, ...]
     fresh = _fresh_results(view, facts)
     if not fresh:
         return ()
-    offers_tools = view.front is not None and bool(view.front.tools)
+    offers_tools = view.front is not None and bool(front_tools(view.front))
     if offers_tools and not has_recall_tool(view, facts.settings) and facts.size(view) < facts.limits.trigger:
         return ()  # TURN-17: what only a person can bring back, the model reads once
     chosen = [i for i, text in fresh.items() if len(text) > _limit_chars(view, i, facts)]

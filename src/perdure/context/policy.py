@@ -11,6 +11,7 @@ import msgspec
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec, model_spec
 from perdure.context.view import ContextView, item_has_results, size_tokens, tokens_from
 from perdure.settings import LEAST_WINDOW_TOKENS, Settings
+from perdure.transcript.response_items import front_tools
 from perdure.transcript.tool_calls.actions import ToolTable, plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
@@ -362,7 +363,7 @@ def has_recall_tool(view: ContextView, settings: Settings) -> bool:
     if settings.recall_tool is not None:
         return settings.recall_tool
     front = view.state.front
-    return front is not None and any(_is_recall(tool) for tool in front.tools)
+    return front is not None and any(_is_recall(tool) for tool in front_tools(front))
 
 
 def _is_recall(raw: bytes) -> bool:

@@ -27,7 +27,6 @@ from perdure.gateway.encodings import UnreadableEncoding, decoded
 from perdure.gateway.exchange import AWAY, RETRY, UNRECORDED, GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
-from perdure.gateway.recall import name_in
 from perdure.gateway.requests import ClientProtocol, Unmanageable, fields_of, read_body
 from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
 from perdure.gateway.stored import deletion, item_page, listed_items, number_in
@@ -500,9 +499,8 @@ class GatewayApp:
             await _answer(send, 404, SIDES["responses"].error_body(404, text))
         elif scope["method"] == "GET":
             asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-            ours = name_in(known.front, SIDES["responses"])
             page = item_page(listed_items(known.input_items()), asked) if items else None
-            await _answer(send, 200, page or msgspec.json.encode(known.response(ours)))
+            await _answer(send, 200, page or msgspec.json.encode(known.response()))
         else:
             await sessions.delete_response(response)
             if not is_shared:

@@ -16,6 +16,7 @@ from perdure.transcript.blocks import Block, ToolUse, one_line
 from perdure.transcript.history import DigestLimits
 from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import namespace_of
 
 _ARRAYS = {name: re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*(?=\[)' % name.encode()) for name in ("messages", "input")}
 _SPACE = b" \t\r\n"
@@ -352,8 +353,13 @@ class ClientProtocol(Protocol):
 
 
 def is_call_of(block: Block, tool: str) -> bool:
-    """Whether a block is a call of the tool of that name."""
-    return isinstance(block.value, ToolUse) and block.value.name == tool
+    """Whether a block is a call of the tool of that name, which is in no namespace."""
+    return isinstance(block.value, ToolUse) and block.value.name == tool and not namespace_of(block)
+
+
+def calls_of(blocks: Iterable[Block], tool: str) -> list[ToolUse]:
+    """The calls of the tool of that name among some blocks."""
+    return [block.value for block in blocks if isinstance(block.value, ToolUse) and is_call_of(block, tool)]
 
 
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:

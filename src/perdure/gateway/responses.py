@@ -38,6 +38,7 @@ from perdure.transcript.history import DigestLimits, message_digest
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
+    DEFAULT_NAMESPACE,
     KEPT_ITEM,
     REASONING,
     answer_messages,
@@ -155,7 +156,7 @@ class ResponsesProtocol:
         hidden = answer if ours else None
         if not is_stream:
             reply = partial(_reply_of, incoming.model)
-            return BodyReader(answer.usage, reply, most_bytes, hidden, shown=_as_asked(incoming))
+            return BodyReader(answer.usage, reply, most_bytes, hidden, shown=_as_asked(incoming, ours))
         is_end = _END.search
         read = StreamReader(answer.look, lambda data: is_end(data) is not None, answer.reply, most_bytes, hidden)
         read.so_far = answer.so_far
@@ -362,13 +363,15 @@ def _with_reasoning(taken: ParsedBody) -> ParsedBody:
 _capped = partial(capped_usage, prompt_name="input_tokens", output_name="output_tokens")
 
 
-def _as_asked(incoming: ClientRequest) -> Data:
+def _as_asked(incoming: ClientRequest, ours: str) -> Data:
     """What a response says of its request, where another one was sent."""
     told: Data = {}
     if incoming.conversation is not None:
         told["conversation"] = {"id": incoming.conversation.id}
     elif value := incoming.fetched or incoming.value(_CONTINUES):
         told[_CONTINUES] = value
+    if ours and isinstance(choice := incoming.value("tool_choice"), dict) and choice.get("type") == "allowed_tools":
+        told["tool_choice"] = choice
     return {**told, "store": incoming.value("store") is not False} if incoming.continues else told
 
 
@@ -427,7 +430,7 @@ class _ResponsesAnswer:
 
     def __init__(self, incoming: ClientRequest, cap: int | None, ours: str) -> None:
         self._model, self._cap, self._ours = incoming.model, cap, ours
-        self._asked = _as_asked(incoming)
+        self._asked = _as_asked(incoming, ours)
         self._builder = ResponseBuilder(incoming.model)
         self._places: dict[int, int | None] = {}  # of this answer's items, for the client; None: left out
         self._before = 0  # items shown of the answers before
@@ -471,7 +474,8 @@ class _ResponsesAnswer:
         return self._places[index]
 
     def _is_hidden(self, item: Any) -> bool:
-        return isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") == self._ours
+        is_call = isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") == self._ours
+        return is_call and item.get("namespace") in (None, "", DEFAULT_NAMESPACE)
 
     def _counted(self, event: Data, changes: Data) -> Data | None:
         if "sequence_number" in event:

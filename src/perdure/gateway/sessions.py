@@ -27,6 +27,8 @@ from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.compress import CompressedOriginals
 from perdure.gateway.conversations import CONVERSATIONS, Conversations
 from perdure.gateway.metrics import SessionSink, SessionSpending
+from perdure.gateway.recall import without_tool
+from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.stored import DELETED, StoredResponse, stored_response
 from perdure.gateway.titles import folder_of
 from perdure.ports.home import Home, KnownLink, StoredJournal
@@ -289,7 +291,10 @@ class TenantSessions:
         if known is None:
             return None
         records = await self._records(known.session)
-        return await anyio.to_thread.run_sync(stored_response, records, response, RECALLED)
+        found = await anyio.to_thread.run_sync(stored_response, records, response, RECALLED)
+        if found is None or found.front is None:
+            return found
+        return replace(found, front=without_tool(found.front, ResponsesProtocol()))
 
     async def _records(self, session: str) -> list[Record]:
         """All records of a session, whether it is open or not; none where it is gone. Raises `JournalError`."""

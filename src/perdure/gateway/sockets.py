@@ -35,6 +35,8 @@ _STREAM_CHARS = 200  # of a stream's id
 RESTARTS = 1012  # why a connection is closed when the gateway ends; clients connect again
 MOST_AT_ONCE = 16  # responses that a connection may be making
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
+_METADATA_HEADER = "ws_request_header_"  # before the names of headers that a client says in a message's metadata …
+_METADATA_HEADERS = "x_openai_"  # … and those that go up: how the provider is to read the request, and no key
 _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
 _NOT_OF_REQUESTS = frozenset({b"connection", b"upgrade", b"content-length", b"content-type", b"transfer-encoding"})
 
@@ -60,6 +62,7 @@ class SocketRequest:
     stream: str
     items: tuple[msgspec.Raw, ...]
     after: str | None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class ResponseSocket:
@@ -164,7 +167,8 @@ class ResponseSocket:
         items, after = (*known.items, *new) if known else tuple(new), known.after if known else after
         body: dict[str, Any] = {name: value for name, value in fields.items() if name not in _OF_THE_SOCKET}
         body |= {"stream": True, **({"previous_response_id": after} if after is not None else {}), "input": items}
-        return SocketRequest(msgspec.json.encode(body), stream, items, after)
+        headers = metadata_headers(_value(fields, "client_metadata"))
+        return SocketRequest(msgspec.json.encode(body), stream, items, after, headers)
 
     async def _exchange(self, request: SocketRequest) -> None:
         answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
@@ -178,7 +182,8 @@ class ResponseSocket:
             is_said = True
             return {"type": "http.request", "body": request.body}
 
-        await self._serve(self._scope, receive, answer.take)
+        scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers]}
+        await self._serve(scope, receive, answer.take)
         if not answer.is_over:
             await self._refuse(request.stream, *answer.error())
 
@@ -299,6 +304,17 @@ def request_scope(scope: AsgiScope) -> AsgiScope:
         headers.append((name, value))
     scheme = "https" if scope.get("scheme") == "wss" else "http"
     return {**scope, "type": "http", "method": "POST", "scheme": scheme, "headers": headers}
+
+
+def metadata_headers(metadata: Any) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the headers for one message, which a client says in its metadata since a socket has them only once."""
+    found: list[tuple[bytes, bytes]] = []
+    for key, value in metadata.items() if isinstance(metadata, dict) else ():
+        name = key.removeprefix(_METADATA_HEADER)
+        is_header = name != key and name.startswith(_METADATA_HEADERS) and name.isascii() and name.isidentifier()
+        if is_header and isinstance(value, str) and value.isascii() and value.isprintable():
+            found.append((name.replace("_", "-").lower().encode(), value.encode()))
+    return tuple(found)
 
 
 def _value(fields: dict[str, msgspec.Raw], name: str) -> Any:

@@ -41,13 +41,13 @@ class StoredResponse:
     used: tuple[Usage, ...]  # for each answer of the model that made the one
     front: Front | None
 
-    def response(self, ours: str) -> dict[str, Any]:
-        """The response as the API gives it, without the tool `ours`; what only its request said is as by default."""
+    def response(self) -> dict[str, Any]:
+        """The response as the API gives it; what only its request said is as by default."""
         last = self.said[-1] if self.said else self.asked[-1]
         broken = None if self.said else {"code": "server_error", "message": "the answer broke off before its end"}
         reason = _UNFINISHED.get(last.stop_reason or "")
         made = (response_tool(bytes(raw)) for raw in (self.front.tools if self.front else ()))
-        tools = [tool for tool in made if tool and not (ours and msgspec.json.decode(tool).get("name") == ours)]
+        tools = [tool for tool in made if tool]
         return {
             "id": self.id,
             "object": "response",

@@ -36,11 +36,13 @@ from perdure.gateway.conversations import joined
 from perdure.gateway.recall import (
     MOST_ROUNDS,
     NO_ROOM,
+    front_with_tool,
     going_on,
     name_in,
     result_of,
     results_of,
     tool_name,
+    with_permit,
     with_tool,
     without_tool,
 )
@@ -51,6 +53,7 @@ from perdure.gateway.requests import (
     ConversationTurn,
     MessageSlices,
     Unmanageable,
+    calls_of,
     client_session,
     is_call_of,
     taken_apart,
@@ -79,7 +82,7 @@ from perdure.transcript.history import (
 )
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of
 from perdure.transcript.records import Front, Worded
-from perdure.transcript.response_items import items_in_front, items_of, named_items
+from perdure.transcript.response_items import carries_tools, items_in_front, items_of, named_items
 from perdure.transcript.tool_calls.refusals import with_user_words
 
 _THOUGHT = re.compile(rb'"type"\s*:\s*"(?:redacted_)?thinking"')  # in a history, not quoted in a text of it
@@ -412,7 +415,7 @@ class TurnMaker:
     async def recalled(self, turn: GatewayTurn, reply: Reply) -> bytes | None:
         """Answer the calls of our tool in an answer of the model: the request to go on with, of which the client sees
         nothing; None when it is the client's turn, for an answer without such calls or with the client's own (GW-8)."""
-        calls = [use for use in reply.tool_uses if use.name == turn.ours] if turn.ours else []
+        calls = calls_of(reply.blocks, turn.ours) if turn.ours else []
         if not calls or reply.stop_reason not in _CALLS_STAND or len(turn.replies) == MOST_ROUNDS:
             return None
         held = turn.held
@@ -422,7 +425,7 @@ class TurnMaker:
                 with_own_ids(message, ids)
             part = ResponseId(f"{reply.response}-{len(turn.replies) + 1}")
             answer = _answer(turn, reply, ids, part)
-            mine = [use for message in answer for use in message.tool_uses if use.name == turn.ours]
+            mine = [use for message in answer for use in calls_of(message.blocks, turn.ours)]
             sent = turn.tokens + sum(size.live for message in turn.said for size in message.sizes)
             linked = await turn.who.sessions.linked(held, turn.name)
             results = await results_of(held.session, mine, linked, sent)
@@ -432,7 +435,8 @@ class TurnMaker:
 
     def going_on(self, turn: GatewayTurn) -> bytes:
         """The request behind what was recalled last."""
-        return going_on(turn.who.side, turn.body, turn.said, has_tool=len(turn.replies) < MOST_ROUNDS)
+        has_tool = len(turn.replies) < MOST_ROUNDS
+        return going_on(turn.who.side, turn.body, turn.said, turn.ours, turn.incoming, has_tool=has_tool)
 
     def without_room(self, turn: GatewayTurn) -> bytes:
         """The same, with nothing of what was recalled last, which didn't fit."""
@@ -628,6 +632,9 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
     front = None if is_known else await run_aside(size, lambda: who.side.front(incoming))
     known = held.session.view.front
     if front is not None:
+        if incoming.continues and not incoming.lead and known is not None:
+            told = items_in_front(without_tool(known, who.side))
+            front = msgspec.structs.replace(front, system=(*front.system, *told))
         before = held.tool_name = held.tool_name or name_in(known, who.side)
         held.ours = await run_aside(size, partial(_tool_offered, who, incoming, front, before))
         held.tool_name = held.ours or held.tool_name
@@ -636,22 +643,24 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
         held.session.configure(replace(held.session.settings, recall_tool=has_tool))
     if front is None:
         return
-    if incoming.continues and not incoming.lead and known is not None:
-        front = msgspec.structs.replace(front, system=(*front.system, *items_in_front(known)))
     if held.ours:
-        tool = msgspec.Raw(who.side.recall_tool(held.ours))
-        front = msgspec.structs.replace(front, tools=(*front.tools, tool))
-    if known is None or (front.model, front.tools) != (known.model, known.tools):
+        front = front_with_tool(front, who.side, held.ours)
+    if known is None or _tools_of(front) != _tools_of(known):
         await held.session.record(front)
     elif front.system != known.system:
         advance(held.session.view, front)
     held.fronted = said, held.session.view.front
 
 
+def _tools_of(front: Front) -> tuple[str, tuple[msgspec.Raw, ...]]:
+    """The part of a front that is recorded when it changes: the model, and what offers it tools."""
+    return front.model, (*filter(carries_tools, front.system), *front.tools)
+
+
 def _tool_offered(who: Requester, incoming: ClientRequest, front: Front, before: str) -> str:
     """The name of our tool in this request; empty where it isn't wanted, or the client has begun the answer itself."""
     is_wanted = who.recall_tool is None and incoming.prefill is None
-    return tool_name(who.side, front.tools, before) if is_wanted else ""
+    return tool_name(who.side, front, before) if is_wanted else ""
 
 
 async def _keep_lifetimes(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
@@ -680,6 +689,7 @@ async def _request(turn: GatewayTurn) -> ModelRequest:
     facts = session.facts()
     most = output_tokens(session.view, facts, side.protocol) if turn.held.is_corrected else None
     head: dict[str, Any] = side.head(turn.incoming, most)
+    head = with_permit(head, turn.ours) if turn.ours else head
     is_stream, front_ttl = turn.incoming.is_stream, turn.held.front_ttl
     return await make_request(session, facts, protocol=side.protocol, stream=is_stream, head=head, front_ttl=front_ttl)
 

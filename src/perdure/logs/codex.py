@@ -35,6 +35,7 @@ from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessa
 from perdure.transcript.blocks import Block, ToolResult, ToolUse, text_block
 from perdure.transcript.messages import Message, MessageId, Origin, Usage, content_of
 from perdure.transcript.plain import image_of
+from perdure.transcript.response_items import DEFAULT_NAMESPACE
 from perdure.transcript.tool_calls.refusals import answered_calls
 
 _NOT_TYPED: Final = (
@@ -176,7 +177,8 @@ class _CodexReader:
         name = _string(item, "name") or kind.removesuffix("_call")
         logged = _string(item, "call_id") or _string(item, "id") or f"call-{number - self._build.forks}"
         call = self._build.call(name, arguments, logged)
-        if isinstance(call.value, ToolUse) and not item.get("namespace"):  # in one, its server names it as it likes
+        is_of_server = item.get("namespace") not in (None, "", DEFAULT_NAMESPACE)  # which names it as it likes
+        if isinstance(call.value, ToolUse) and not is_of_server:
             self._tools[call.value.id] = name
         self._say(number, at, "model", [call], item)
 

@@ -23,6 +23,7 @@ from perdure.testing.responses_rules import (
     is_of_model,
     items_of,
     kind_of,
+    named_tools,
 )
 from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply, say
 
@@ -312,7 +313,8 @@ class FakeResponses:
         }
         head, paths = self._head(asked, rules)
         messages = [message for _, message in items]
-        return DecodedRequest(fields, head, paths, asked.get("tools") or [], messages, ways=_WAYS)
+        tools = [_as_scripted(space, tool) for space, tool in named_tools(asked, [item for item, _ in items])]
+        return DecodedRequest(fields, head, paths, tools, messages, ways=_WAYS)
 
     def _head(self, asked: Json, rules: ModelRules) -> tuple[tuple[DecodedBlock, ...], tuple[str, ...]]:
         reader = self._upstream.reader(rules)
@@ -334,7 +336,7 @@ class FakeResponses:
         return [_compaction(items)] if any(limit and size > limit for limit in limits) else []
 
     def _response(self, asked: Json, reply: UpstreamReply, items: Sequence[tuple[Json, DecodedMessage]]) -> Json:
-        output = _output(reply, asked.get("tools") or ())
+        output = _output(reply, named_tools(asked, [item for item, _ in items]))
         self._remember(output)
         stops = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
         stops["model_context_window_exceeded"] = "max_output_tokens"
@@ -410,8 +412,8 @@ def _blocks(item: Mapping[str, Any]) -> list[Block]:
             name = "__".join(filter(None, (item.get("namespace"), item["name"])))
             return [{"type": "tool_use", "id": item["call_id"], "name": name, "input": given}]
         case "custom_tool_call":
-            given = {"input": item["input"]}
-            return [{"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": given}]
+            name = "__".join(filter(None, (item.get("namespace"), item["name"])))
+            return [{"type": "tool_use", "id": item["call_id"], "name": name, "input": {"input": item["input"]}}]
         case "function_call_output" | "custom_tool_call_output":
             return [{"type": "tool_result", "tool_use_id": item["call_id"], "content": _parts(item["output"])}]
         case "reasoning":
@@ -447,16 +449,15 @@ def _summary(item: Mapping[str, Any]) -> str:
     return "".join(part["text"] for part in item["summary"])
 
 
-def _output(reply: UpstreamReply, tools: Sequence[Json]) -> list[Json]:
-    """The items of an answer. A call of a custom tool has the text that it is given in `input`.
+def _as_scripted(space: str, tool: Mapping[str, Any]) -> Json:
+    """A tool under the name by which a script calls it: `recall` of `mcp__perdure` is `mcp__perdure__recall`."""
+    return {**tool, "name": f"{space}__{tool['name']}"} if space else dict(tool)
 
-    A tool `recall` of the namespace `mcp__perdure` is scripted as `mcp__perdure__recall`.
-    """
-    customs = {tool["name"] for tool in tools if tool["type"] == "custom"}
-    spaces = [tool for tool in tools if tool["type"] == "namespace"]
-    spaced = {
-        f"{space['name']}__{tool['name']}": (space["name"], tool["name"]) for space in spaces for tool in space["tools"]
-    }
+
+def _output(reply: UpstreamReply, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Json]:
+    """The items of an answer, with tools by their namespaces. A call of a custom tool has its text in `input`."""
+    customs = {_as_scripted(space, tool)["name"] for space, tool in tools if tool["type"] == "custom"}
+    spaced = {_as_scripted(space, tool)["name"]: (space, tool["name"]) for space, tool in tools if space}
     has_calls = any(block["type"] == "tool_use" for block in reply.content)
     phase = "commentary" if has_calls else "final_answer"
     items: list[Json] = []

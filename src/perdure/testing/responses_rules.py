@@ -105,6 +105,8 @@ _TOOLS = frozenset(
 )
 _FUNCTION = _fields("name", "description parameters strict allowed_callers async defer_loading output_schema")[1]
 _CUSTOM = _fields("name", "description format allowed_callers async defer_loading")[1]
+_NAMED_TOOLS = {"function": _FUNCTION, "custom": _CUSTOM, "namespace": _fields("name description tools")[1]}
+DEFAULT_NAMESPACE = "functions"  # its tools are called by their bare names, like those of none
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _CODES = {  # of an error, by the rule that was broken
     "request_field": "unknown_parameter", "item_field": "unknown_parameter", "field_type": "invalid_type",
@@ -161,6 +163,20 @@ def is_of_model(item: Mapping[str, Any]) -> bool:
     return kind not in ours and not kind.endswith("_output")
 
 
+def named_tools(request: Mapping[str, Any], items: Sequence[Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Every tool that a model is offered with its namespace (empty for the default one): those of `tools` and those of
+    `additional_tools` items."""
+    carriers = [item for item in items if isinstance(item, dict) and kind_of(item) == "additional_tools"]
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for tool in (one for carrier in (request, *carriers) for one in _listed(carrier.get("tools"))):
+        if isinstance(tool, dict) and tool.get("type") == "namespace":
+            space = "" if tool.get("name") == DEFAULT_NAMESPACE else str(tool.get("name"))
+            found += [(space, inner) for inner in _listed(tool.get("tools")) if isinstance(inner, dict)]
+        elif isinstance(tool, dict):
+            found.append(("", tool))
+    return found
+
+
 def error_code(rule: str) -> str | None:
     """The `code` of the error for a broken rule."""
     return _CODES.get(rule)
@@ -201,21 +217,21 @@ def check_fields(request: Mapping[str, Any]) -> Iterator[Violation]:
             yield _wrong_value("field_value", f"{path}.type", edit, ("compaction",))
         else:
             yield from _at_least(f"{path}.compact_threshold", edit.get("compact_threshold"), LEAST_THRESHOLD)
-    tools = _listed(request.get("tools"))
-    for index, tool in enumerate(tools):
+    for index, tool in enumerate(_listed(request.get("tools"))):
         yield from _tool(tool, f"tools[{index}]")
+    tools = [tool for _, tool in named_tools(request, items_of(request.get("input")))]
     yield from _tool_choice(request.get("tool_choice"), tools)
 
 
-def _tool(tool: Any, path: str) -> Iterator[Violation]:
+def _tool(tool: Any, path: str, kinds: Collection[str] = _TOOLS) -> Iterator[Violation]:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind is None:
         yield _missing(f"{path}.type")
-    elif kind not in _TOOLS:
-        yield _wrong_value("field_value", f"{path}.type", kind, sorted(_TOOLS))
-    elif kind in ("function", "custom"):
+    elif kind not in kinds:
+        yield _wrong_value("field_value", f"{path}.type", kind, sorted(kinds))
+    elif kind in _NAMED_TOOLS:
         name = tool.get("name")
-        for stranger in sorted(set(tool) - (_FUNCTION if kind == "function" else _CUSTOM)):
+        for stranger in sorted(set(tool) - _NAMED_TOOLS[kind]):
             yield _unknown("item_field", f"{path}.{stranger}")
         if name is None:
             yield _missing(f"{path}.name")
@@ -224,6 +240,12 @@ def _tool(tool: Any, path: str) -> Iterator[Violation]:
             yield Violation("field_value", f"{path}.name", f"{said}'^[a-zA-Z0-9_-]+$'.")
         if not isinstance(tool.get("parameters"), dict | None):
             yield _wrong_type(f"{path}.parameters", (dict,), tool["parameters"])
+        if kind == "namespace":
+            for field in ("description", "tools"):
+                if tool.get(field) is None:
+                    yield _missing(f"{path}.{field}")
+            for index, inner in enumerate(_listed(tool.get("tools"))):
+                yield from _tool(inner, f"{path}.tools[{index}]", ("function", "custom"))
 
 
 def _tool_choice(choice: Any, tools: Sequence[Any]) -> Iterator[Violation]:
@@ -277,6 +299,11 @@ def check_item(item: Any, path: str) -> Iterator[Violation]:
             for index, part in enumerate(_listed(item.get("summary"))):
                 if not isinstance(part, dict) or part.get("type") != "summary_text":
                     yield _wrong_value("content_part", f"{path}.summary[{index}]", part, ("summary_text",))
+        case "additional_tools":
+            if item.get("role") != "developer":
+                yield _wrong_value("role", f"{path}.role", item.get("role"), ("developer",))
+            for index, tool in enumerate(_listed(item.get("tools"))):
+                yield from _tool(tool, f"{path}.tools[{index}]")
         case _:
             pass
 

@@ -34,7 +34,9 @@ _CALLS: Final = {
 }
 _RESULTS: Final = frozenset(f"{kind}_output" for kind in _CALLS)
 _SYSTEM: Final = ("developer", "system")
-_OTHERS_OF_SYSTEM: Final = ("additional_tools", "configuration_update")
+_CARRIER: Final = "additional_tools"  # an item that carries tools to the model
+_OTHERS_OF_SYSTEM: Final = (_CARRIER, "configuration_update")
+DEFAULT_NAMESPACE: Final = "functions"  # its tools are called by their bare names, like those of none
 _OTHER_ITEMS: Final = (  # those that are no calls and no results; one by reference alone can't be sent again
     *(REASONING, "program", "program_output", "tool_search_output", *_OTHERS_OF_SYSTEM),
     *("mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
@@ -492,6 +494,70 @@ def response_tool(raw: bytes) -> bytes | None:
         known = {"type": "function", "name": tool["name"], "parameters": tool["input_schema"]}
         return encode({**known, **({"description": tool["description"]} if "description" in tool else {})})
     return raw
+
+
+def front_tools(front: Front) -> list[bytes]:
+    """Return every tool definition of a front: in `tools`, in items that carry tools, in namespaces."""
+    carried = (raw for item in items_in_front(front) for raw in _carried(_FIELDS.decode(item)[KEPT_ITEM]))
+    return [one for raw in (*carried, *front.tools) for one in _in_namespace(bytes(raw))]
+
+
+def carries_tools(block: bytes | msgspec.Raw) -> bool:
+    """Whether a block of a system prompt is an item that carries tools."""
+    return KEPT_ITEM in (fields := _FIELDS.decode(block)) and bool(_carried(fields[KEPT_ITEM]))
+
+
+def _carried(item: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    if _CARRIER.encode() not in bytes(item):
+        return []
+    fields = _FIELDS.decode(item)
+    return _LIST.decode(fields["tools"]) if "tools" in fields and _decoded(fields.get("type")) == _CARRIER else []
+
+
+def _in_namespace(tool: bytes) -> list[bytes]:
+    """The tools of a namespace; any other tool alone."""
+    fields = _FIELDS.decode(tool)
+    is_one = _decoded(fields.get("type")) == "namespace" and "tools" in fields
+    return [bytes(raw) for raw in _LIST.decode(fields["tools"])] if is_one else [tool]
+
+
+def with_carried(items: Sequence[bytes], tool: bytes) -> list[bytes]:
+    """Add a tool to the last of some items that carries tools: among those of no namespace or of the default one."""
+    at = next((n for n in range(len(items) - 1, -1, -1) if _carried(items[n])), None)
+    if at is None:
+        return list(items)
+    tools = _carried(items[at])
+    default = next((n for n, one in enumerate(tools) if _is_default(one)), None)
+    if default is None:
+        tools.append(msgspec.Raw(tool))
+    else:
+        space = _FIELDS.decode(tools[default])
+        space["tools"] = msgspec.Raw(encode([*_LIST.decode(space["tools"]), msgspec.Raw(tool)]))
+        tools[default] = msgspec.Raw(encode(space))
+    changed = encode({**_FIELDS.decode(items[at]), "tools": tools})
+    return [*items[:at], changed, *items[at + 1 :]]
+
+
+def _is_default(tool: msgspec.Raw) -> bool:
+    fields = _FIELDS.decode(tool)
+    is_named = _decoded(fields.get("name")) == DEFAULT_NAMESPACE and "tools" in fields
+    return is_named and _decoded(fields.get("type")) == "namespace"
+
+
+def without_carried(item: bytes, tool: bytes) -> bytes:
+    """Remove a tool that `with_carried` added, from an item that may carry it."""
+    for piece in (b"," + tool, tool):
+        if piece in item:
+            return item.replace(piece, b"", 1)
+    return item
+
+
+def namespace_of(block: Block) -> str:
+    """Return the namespace of the tool that a call is of; empty for the default one and in any other block."""
+    if b'"namespace"' not in block.raw or not isinstance(block.value, ToolUse):
+        return ""
+    named = _decoded(_FIELDS.decode(_fields(block).get(KEPT_ITEM, msgspec.Raw(b"{}"))).get("namespace"))
+    return named if isinstance(named, str) and named != DEFAULT_NAMESPACE else ""
 
 
 # --- for other wires --------------------------------------------------------------------------------------------------

@@ -70,9 +70,9 @@ def test_what_was_recalled_for_an_answer_isnt_shown(response: str) -> None:
     ]
     found = stored_response(records, response, RECALLED)
     assert found is not None
-    output = found.response("recall")["output"]
+    output = found.response()["output"]
     assert [bytes(item)[:60].count(b"recall") for item in output] == [0, 0]
-    assert found.response("recall")["usage"]["total_tokens"] == 30
+    assert found.response()["usage"]["total_tokens"] == 30
     assert texts(found.asked) == ["a"]
     later = stored_response([*records, said("d"), answer("r3", "e")], "r3", RECALLED)
     assert later is not None and b"secret" not in b"".join(later.all_items())

@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.transcript.blocks import Block, ToolResult, ToolUse
 from perdure.transcript.messages import Message, RefusedCall, ToolUseId
+from perdure.transcript.response_items import namespace_of
 
 DENIED: Final = "The user doesn't want to proceed with this tool use"
 _BY_USER: Final = (DENIED, "The user doesn't want to take this action", "[Request interrupted by user")
@@ -97,7 +98,7 @@ def with_user_words(
 
 def _is_of_server(block: Block, client: ClientName) -> bool:
     """Whether a call is of a server's tool though its name doesn't show it: Codex says so beside the name."""
-    return client == "codex" and b'"namespace"' in block.raw
+    return client == "codex" and bool(namespace_of(block))
 
 
 def _with_user_words(message: Message, tool_of: Mapping[str, str], client: ClientName, version: str) -> Message:
