@@ -3,10 +3,14 @@
 Usage: python bench/clients.py [NAME …] [--calls 60] [--window 60000] [--keep FOLDER]
 
 Each client is installed from its registry into `build/clients` at the version written below, gets a home and a project
-of its own, and is told one thing: its base URL. The model behind the gateway is the fake one, with every rule of the
-real API on; it makes the client run a command that prints a long file, once for each file, until there are none left.
-Printed for each client: calls it was answered, errors it saw, violations upstream, moves of the prefix (and how many
-of them nobody had announced), compactions, and what `perdure sessions --gateway` shows.
+of its own, and is told one thing: its base URL. No model is named, so that each runs with the one of its own, and with
+the form of request that this one has; "pinned" rows name one, as do those of libraries, which have none of their own.
+The model behind the gateway is the fake one, with every rule of the real API on; it makes the client run a command that
+prints a long file, once for each file, until there are none left. Then it recalls a line of an early file.
+Printed for each client: calls it was answered, errors it saw, violations upstream, markers without their recall
+(requests that say "recall with id" to a model without the tool; one without any tool may be told what else to do),
+whether the line came back, moves of the prefix (and how many of them nobody had announced), compactions, and what
+`perdure sessions --gateway` shows.
 """
 
 from __future__ import annotations
@@ -45,6 +49,11 @@ WORDS = "alpha beta gamma delta value index count total error warning file line 
 PROMPT = "Read all parts of this project, one after the other, with one command each. Then tell me that you are done."
 KEY = "sk-not-a-key-0123456789"
 READ = "I am done: all parts are read."
+FACT = re.compile(r"the vault of Lisbon opens with (QX-\d{5})")
+ASKED = {"query": "vault Lisbon opens"}
+MARKER, TOLD = b"recall with id", b"There is no recall tool here"
+HAS_TOOLS = re.compile(rb'"tools": ?\[ ?{')
+TOOL = b"Brings back what is no longer in view"  # how our tool describes itself
 SECONDS = 1_200
 _COMPLETE = ".complete"  # an installation that came to its end
 
@@ -55,14 +64,20 @@ _COMPLETE = ".complete"  # an installation that came to its end
 class Worker(FakeUpstream):
     """Lets the client run one command after the other; whoever offers no tool that runs commands gets a word.
 
-    `ending`: the command that ends a task. `thinks`: with a thought before each command.
+    `ending`: the command that ends a task. `thinks`: with a thought before each command. With `recalls_from`, whose
+    requests it sees as they came, it recalls what an early file tells before it says that it is done.
     """
+
+    recalls_from: FakeServer | None = None
 
     def __init__(self, calls: int, window: int, ending: str | None = None, *, thinks: bool = False) -> None:
         # Merged roles are what some compatible servers demand; clients that say two things in a row fail there alone.
         super().__init__(rules=ModelRules(window_tokens=window, max_output_tokens=128_000), strict=False)
         self.calls, self.ending, self.thinks = calls, ending, thinks
         self.made: Counter[str] = Counter()  # by conversation
+        self.asked: set[str] = set()  # the conversations in which the fact was recalled …
+        self.facts: list[str] = []  # … and what came back that wasn't in view any more
+        self.was_in_view = False
 
     def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
         """What the model says next, whatever the protocol."""
@@ -72,8 +87,16 @@ class Worker(FakeUpstream):
         thoughts = [thinking(f"{self.calls - number} parts are left.")] if self.thinks else []
         if number < self.calls:
             return say(*thoughts, f"Now part {number}.", run(f"cat part_{number:03}.txt"))
+        if self.recalls_from is not None and (recall := _recall(request.tools)) is not None:
+            conversation, found = conversation_of(request), FACT.findall(self.recalls_from.received[-1].body.decode())
+            if conversation not in self.asked:
+                self.asked.add(conversation)
+                self.was_in_view = bool(found)
+                return say(*thoughts, tool_use(recall, ASKED))
+            if not self.was_in_view:
+                self.facts += found[-1:]
         ending = [] if self.ending is None else [run(self.ending)]
-        return say(*thoughts, READ, *ending)
+        return say(*thoughts, " ".join([READ, *self.facts[-1:]]), *ending)
 
     def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
         """Conversations are told apart by what they are, since not every client says which it is."""
@@ -92,6 +115,8 @@ def conversation_of(request: DecodedRequest) -> str:
 def _runner(tools: list[dict[str, Any]]) -> Callable[[str], dict[str, Any]] | None:
     """What makes a call of the tool that runs commands."""
     for tool in tools:
+        if tool.get("type") == "custom" and "tools.exec_command" in tool.get("description", ""):  # Codex's scripts
+            return lambda command, tool=tool: tool_use(tool["name"], {"input": _SCRIPT % json.dumps(command)})
         schema = tool.get("input_schema") or tool.get("parameters") or {}  # of Messages, and of Responses
         properties = schema.get("properties") or {}
         for name in ("command", "cmd", "commands"):
@@ -100,6 +125,16 @@ def _runner(tools: list[dict[str, Any]]) -> Callable[[str], dict[str, Any]] | No
                     tool["name"], _arguments(schema, name, command)
                 )
     return None
+
+
+_SCRIPT = "text((await tools.exec_command({cmd: %s, max_output_tokens: 20000})).output);"
+
+
+def _recall(tools: list[dict[str, Any]]) -> str | None:
+    """The name of the gateway's own tool."""
+    described = ((tool, (tool.get("function") or tool).get("description") or "") for tool in tools)
+    ours = (tool.get("function") or tool for tool, about in described if about.startswith(TOOL.decode()))
+    return next((str(tool["name"]) for tool in ours), None)
 
 
 def _arguments(schema: Mapping[str, Any], name: str, command: str) -> dict[str, Any]:
@@ -138,7 +173,10 @@ class RealClient:
 
 
 _COMPATIBLE = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": KEY}
-_OPENCODE = {
+_OPENCODE: dict[str, Any] = {"permission": "allow", "share": "disabled", "autoupdate": False}
+_OPENCODE_OWN = {**_OPENCODE, "provider": {"openai": {"options": {"baseURL": "{url}/v1", "apiKey": KEY}}}}
+_OPENCODE_PINNED = {
+    **_OPENCODE,
     "provider": {
         "perdure": {
             "npm": "@ai-sdk/openai-compatible",
@@ -146,12 +184,8 @@ _OPENCODE = {
             "models": {"bench": {"tool_call": True, "limit": {"context": 1_000_000, "output": 8_000}}},
         }
     },
-    "permission": "allow",
-    "share": "disabled",
-    "autoupdate": False,
 }
 _CODEX = """
-model = "gpt-5.4"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 """
@@ -184,10 +218,22 @@ CLIENTS = [
         {".codex/config.toml": _CODEX + 'openai_base_url = "{url}/v1"\n'},
     ),
     RealClient(
-        "opencode", "Chat", "opencode-ai", "1.18.33",
+        "codex, pinned", "Responses", "@openai/codex", "0.169.0",
+        ("{bin}/codex", "exec", "--skip-git-repo-check", "{prompt}"),
+        {"OPENAI_API_KEY": KEY},
+        {".codex/config.toml": 'model = "gpt-5.4"\n' + _CODEX + _CODEX_SNIPPET},
+    ),
+    RealClient(
+        "opencode", "Responses", "opencode-ai", "1.18.33",
+        ("{bin}/opencode", "run", "{prompt}"),
+        {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        {".config/opencode/opencode.json": json.dumps(_OPENCODE_OWN)},
+    ),
+    RealClient(
+        "opencode, pinned", "Chat", "opencode-ai", "1.18.33",
         ("{bin}/opencode", "run", "-m", "perdure/bench", "{prompt}"),
         {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
-        {".config/opencode/opencode.json": json.dumps(_OPENCODE)},
+        {".config/opencode/opencode.json": json.dumps(_OPENCODE_PINNED)},
     ),
     RealClient(
         "qwen-code", "Chat", "@qwen-code/qwen-code", "0.24.4",
@@ -267,6 +313,8 @@ CLIENTS = [
         for host in ("Bedrock", "Mantle", "Vertex")
     ),
 ]  # fmt: skip
+
+WITHOUT_TOOLS = ("aider",)  # it runs what its user types
 
 # Frameworks whose adapters are tested in environments of their own: they are large, or pin what others need newer.
 FRAMEWORKS = [
@@ -370,6 +418,7 @@ class Outcome:
     announced: int  # moves of the prefix
     edits: int  # that the client made to its own history
     compactions: int
+    bare: int  # requests with a marker that needs a tool which isn't there, and no word of what else to do
     sessions: list[str]
     seconds: float
     said: str
@@ -387,9 +436,18 @@ class Outcome:
         return max(0, len(self.upstream.statistics.prefix_moves) - self.announced - own)
 
     @property
+    def recalled(self) -> str:
+        """Whether the fact came back and the client says it; "-" for a client without tools."""
+        if not self.upstream.asked and self.client.name in WITHOUT_TOOLS:
+            return "-"
+        return "yes" if any(fact in self.said for fact in self.upstream.facts) else "no"
+
+    @property
     def is_held(self) -> bool:
-        """Whether the client came to its end, nobody saw an error, and no prefix moved unannounced."""
-        return self.is_done and not (self.errors or self.upstream.statistics.violations or self.unannounced)
+        """Whether the client came to its end, nobody saw an error, no prefix moved unannounced, no marker was left
+        without its recall, and the fact came back."""
+        is_wrong = self.errors or self.upstream.statistics.violations or self.unannounced or self.bare
+        return self.is_done and not is_wrong and self.recalled != "no"
 
     def row(self) -> str:
         statistics = self.upstream.statistics
@@ -397,7 +455,8 @@ class Outcome:
         done = "yes" if self.is_done else "no"
         return (
             f"{self.client.name:<24} {self.client.wire:<10} {self.calls:>5} {done:>5} {self.errors:>7} "
-            f"{sum(statistics.violations.values()):>11} {moves:>10} {self.compactions:>12} {self.seconds:>8.0f}  "
+            f"{sum(statistics.violations.values()):>11} {self.bare:>8} {self.recalled:>9} {moves:>10} "
+            f"{self.compactions:>12} {self.seconds:>8.0f}  "
             f"{len(self.sessions)}: {', '.join(dict.fromkeys(self.sessions))[:80]}"
         )
 
@@ -450,7 +509,11 @@ class ClientHome:
         chance = random.Random(7)
         for number in range(calls):
             lines = (" ".join(chance.choices(WORDS, k=12)) + f" {chance.randrange(10**6)}" for _ in range(170))
-            (self.project / f"part_{number:03}.txt").write_text("\n".join(lines) + "\n")
+            told = list(lines)
+            if number == 1:
+                # Behind what a preview shows, and before what clients cut out of the middle of long outputs.
+                told[40] = f"the vault of Lisbon opens with QX-{random.randrange(10_000, 100_000)}"
+            (self.project / f"part_{number:03}.txt").write_text("\n".join(told) + "\n")
         for name, content in {".begun": "", **self.client.files}.items():
             path = self.folder / "home" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -530,12 +593,14 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
     """Let a client do its work, in folders of its own."""
     worker = Worker(calls, window, client.ending, thinks=client.wire == "Responses" and client.returns_reasoning)
     began = time.monotonic()
-    async with at_work(client, worker, window, folder, files=calls, keeps_requests=False) as at:
+    async with at_work(client, worker, window, folder, files=calls) as at:
+        worker.recalls_from = at.upstream
         said = ""
         for argv in (*client.before, client.argv):
             said = await at.home.run(argv)
         (folder / "said.txt").write_text(said)
         answers, edits = await asyncio.to_thread(_metrics, at.gateway.url)
+        bodies = [request.body for request in at.upstream.received]
     return Outcome(
         client,
         worker.statistics.answered,
@@ -545,10 +610,16 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
         len(at.events("PrefixMoved")),
         edits,
         len(at.events("CompactionDone")),
+        sum(map(_is_bare, bodies)),
         at.sessions(),
         time.monotonic() - began,
         said,
     )
+
+
+def _is_bare(body: bytes) -> bool:
+    """Whether a request has a marker that needs a tool which isn't there; without tools, it may say what else to do."""
+    return MARKER in body and TOOL not in body and (TOLD not in body or HAS_TOOLS.search(body) is not None)
 
 
 def _metrics(url: str) -> tuple[dict[str, int], int]:
@@ -574,10 +645,10 @@ def main() -> int:
         return 0
     print(f"{told.calls} calls of a tool, window {told.window:,}")
     print(
-        f"{'client':<24} {'wire':<10} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} {'moves':>10} "
-        f"{'compactions':>12} {'seconds':>8}  sessions"
+        f"{'client':<24} {'wire':<10} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} {'markers':>8} "
+        f"{'recalled':>9} {'moves':>10} {'compactions':>12} {'seconds':>8}  sessions"
     )
-    failed = 0
+    failed, outcomes = 0, list[Outcome]()
     for client in CLIENTS:
         if told.names and not any(client.name.startswith(name) for name in told.names):
             continue
@@ -598,6 +669,12 @@ def main() -> int:
             if broken := outcome.upstream.statistics.violations:
                 print(f"{'':<24} violations: {', '.join(f'{rule} {count}' for rule, count in broken.items())}")
             failed += not outcome.is_held
+            outcomes.append(outcome)
+    able = [outcome for outcome in outcomes if outcome.recalled != "-"]
+    errors, bare = sum(one.errors for one in outcomes), sum(one.bare for one in outcomes)
+    recalled = sum(one.recalled == "yes" for one in able)
+    print(f"{len(outcomes)} clients, {told.calls} calls each in a window of {told.window:,}: {errors} errors,", end=" ")
+    print(f"{bare} markers without their recall, the fact recalled by {recalled} of {len(able)} with tools")
     print("every client held" if not failed else f"{failed} clients didn't hold")
     return 1 if failed else 0
 

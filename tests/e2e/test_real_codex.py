@@ -14,7 +14,7 @@ from perdure.settings import Settings
 from perdure.testing import FakeServer
 
 WINDOW = 40_000
-SNIPPET, DEFAULTS = (client for client in CLIENTS if client.package == "@openai/codex")
+SNIPPET, DEFAULTS, PINNED = (client for client in CLIENTS if client.package == "@openai/codex")
 
 pytestmark = [
     pytest.mark.e2e,
@@ -24,8 +24,8 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("client", "sockets", "calls"),
-    [(SNIPPET, None, 60), (DEFAULTS, True, 60), (DEFAULTS, False, 4)],
-    ids=["by the snippet", "with its own defaults", "where no WebSocket is served"],
+    [(SNIPPET, None, 60), (DEFAULTS, True, 60), (DEFAULTS, False, 4), (PINNED, None, 60)],
+    ids=["by the snippet", "with its own defaults", "where no WebSocket is served", "with an older model"],
 )
 @in_loop
 async def test_codex_reads_four_times_what_fits(

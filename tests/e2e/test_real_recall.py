@@ -16,6 +16,7 @@ from perdure.testing.request import DecodedRequest
 
 FACT = "The name of the heron is Esmeralda-4711."
 WINDOW, CALLS = 24_000, 400
+LARGE_FRONTS = {"codex, snippet": 30_000, "codex, defaults": 30_000}  # tools and instructions alone are 16,000 tokens
 CLIENTS_THAT_CODE = [client for client in CLIENTS if client.name.startswith(("claude", "codex"))]
 
 
@@ -47,8 +48,9 @@ async def test_a_fact_from_ten_compactions_ago_is_quoted(client: RealClient, tmp
     """GW-8: the client sees the quotation, and nothing of the call that found it."""
     if not is_installed(client):
         pytest.skip("not installed: make clients installs it")
-    worker = Obedient(CALLS, WINDOW)
-    async with at_work(client, worker, WINDOW, tmp_path, files=CALLS) as at:
+    window = LARGE_FRONTS.get(client.name, WINDOW)
+    worker = Obedient(CALLS, window)
+    async with at_work(client, worker, window, tmp_path, files=CALLS) as at:
         worker.server = at.upstream
         at.home.project.joinpath("part_001.txt").write_text(f"{FACT}\n")  # short: the model sees it whole
         said = await at.home.run(client.argv)
