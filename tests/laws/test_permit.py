@@ -6,6 +6,7 @@ only what the rules name may stand there.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -469,3 +470,152 @@ def test_rules_read_as_they_are_written() -> None:
     for wrong in ("", "Bash(", "Bash()", "two words", "(x)"):
         with pytest.raises(BadSetting, match="permission rule"):
             PermissionRule.of(wrong)
+
+
+# --- finding R6: what rules deny is in a history, too ----------------------------------------------------------------
+
+SECRET = "hunter2-of-the-history"
+VERBS = st.sampled_from(
+    "log show diff status branch tag stash commit add reset checkout restore cat-file rev-parse rev-list ls-tree "
+    "ls-files grep blame archive bundle format-patch reflog shortlog whatchanged config worktree clone for-each-ref "
+    "notes "
+    "fast-export diff-tree diff-index show-branch merge-base describe fsck".split()
+)
+GIT_WORDS = st.sampled_from(
+    [
+        "HEAD", "HEAD~1", "HEAD~1:.en", "main", "side", "@", "--", ".", "*", "-p", "-u", "--patch", "--pat", "-v",
+        "-vv",
+        "--verbose", "--verb", "--stat", "--name-only", "--oneline", "--all", "-1", "-U9", "-S", "-G", "--cc", "-c",
+        "-m",
+        "--root", "--stdout", "--format=%H", "--format=%(raw)", "--format=%(contents)", "--batch", "--batch-check",
+        "--batch-all-objects", "-t", "-s", "-e", "--raw", "--output=x", "list", "show", "push", "pop", "apply",
+        "create",
+        "add", "../out", "x.bundle", "-L1,1:.env", "hunter", "--cached", "--hard", "-b", "new", "--dry-run", "-q", "-a",
+        "--no-patch", "--quiet", "--summary", "--word-diff", "--lost-found", "--full-index", "--binary", "-z",
+        "--check",
+        "BLOB", "--ext-diff", "--textconv", "-r", "--pretty=raw", "-g", "--reverse", "--follow", "-n", "-l",
+    ]
+)  # fmt: skip
+BEFORE = st.sampled_from(["", "-C .", "--no-pager", "-c log.showRoot=true", "--git-dir=.git", "-P", "-c alias.x=show"])
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose history, index and stash hold what no file has any more."""
+    place = tmp_path_factory.mktemp("kept") / "p"
+    place.mkdir()
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=place, env=GIT, capture_output=True, check=True, text=True)
+        return done.stdout
+
+    git("init", "-q", "-b", "main")
+    for text in ("a\n", "b\n"):
+        (place / "a.py").write_text(text)
+        (place / ".env").write_text(f"PASSWORD={SECRET}\n{text}")
+        git("add", "-A")
+        git("commit", "-qm", text.strip())
+    git("branch", "side")
+    (place / ".env").write_text(f"OTHER={SECRET}\n")
+    git("stash")
+    (place / "BLOB").write_text(git("rev-parse", "HEAD:.env").strip())
+    (place / ".env").unlink()
+    return place
+
+
+GIT = {
+    "PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_PAGER": "cat",
+    "GIT_EDITOR": "cat",
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+}  # fmt: skip
+
+
+@given(BEFORE, VERBS, st.lists(GIT_WORDS, max_size=4))
+@example("", "log", ["-p"])
+@example("", "show", [])
+@example("", "show", ["--stat", "BLOB"])
+@example("", "cat-file", ["--batch-all-objects", "--batch"])
+@example("", "commit", ["--dry-run", "-v"])
+@example("", "stash", ["list", "-p"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_git_that_is_allowed_prints_what_may_not_be_read(
+    kept: Path, tmp_path_factory: pytest.TempPathFactory, before: str, verb: str, words: list[str]
+) -> None:
+    """Finding R6, SEC-9: by the real git, in bypass mode: neither in what it prints nor in another file."""
+    blob = (kept / "BLOB").read_text()
+    command = " ".join(filter(None, ["git", before, verb, *words])).replace("BLOB", blob)
+    policy = PermissionPolicy(rules=PermissionRules.of(deny=["Read(.env)"]), mode="bypass", root="/p", home="/h")
+    if decide(ToolEffects("Bash", "command", command=command), policy).decision != "allow":
+        return
+    place = tmp_path_factory.mktemp("run")
+    shutil.copytree(kept, place / "p")
+    done = subprocess.run(
+        ["/bin/bash", "-c", command],
+        cwd=place / "p",
+        env=GIT,
+        capture_output=True,
+        timeout=20,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert SECRET.encode() not in done.stdout + done.stderr, command
+    told = [file for file in place.rglob("*") if file.is_file() and file.name != ".env" and ".git/" not in str(file)]
+    assert not [file for file in told if SECRET.encode() in file.read_bytes()], command
+
+
+PRINTS = [
+    "git log -p", "git log --patch -1", "git log -u", "git log -L1,9:src/a.py", "git log -Sx -p", "git show",
+    "git show HEAD", "git show HEAD~3:x", "git show --stat abc1234", "git format-patch --root HEAD --stdout",
+    "git cat-file --batch-all-objects --batch", "git cat-file -p abc1234", "git cat-file blob abc1234",
+    "git archive HEAD", "git archive HEAD | tar x -O", "git grep x", "git grep x HEAD~1", "git diff", "git diff HEAD~1",
+    "git diff --cached", "git diff --stat -p", "git stash show -p", "git stash show", "git stash list -p",
+    "git bundle create x --all", "git whatchanged -p", "git reflog -p", "git fast-export --all", "git difftool",
+    "git range-diff a b c", "git merge-tree a b", "git worktree add ../x", "git clone . ../x", "git clone /p ../x",
+    "git --work-tree=../x checkout main -- .", "git -c core.worktree=../x checkout main", "git -c alias.x=show x",
+    "git config alias.x 'log -p'", "git x", "git fsck --lost-found", "git for-each-ref --format='%(raw)'",
+    "git tag --format='%(raw)'", "git commit -v --dry-run", "git add -p", "git checkout -p", "git stash -p",
+    "git unpack-file abc1234", "git checkout-index -a --prefix=../x/", "git-show HEAD", "/usr/lib/git-core/git-show",
+    "git --no-pager show", "git -C . show", "git -C sub log -p", "cd sub && git show", "sh -c 'git show HEAD'",
+    "timeout 5 git show", "nice git log -p", "git log --oneline && git show", "git notes show", "git annotate-x",
+    "hg cat -r 1 x", "hg log -p", "hg diff", "jj show", "jj diff", "svn cat x", "svn diff", "fossil cat x",
+]  # fmt: skip
+SILENT = [
+    "git status", "git status -sb", "git log --oneline -5", "git log --stat", "git log --format='%h %s' --since=x",
+    "git log --graph --all --decorate", "git diff --stat", "git diff --name-only HEAD~1", "git show --stat HEAD~1",
+    "git add -A", "git add src/a.py", "git commit -m 'say why'", "git commit -am x", "git commit --amend --no-edit",
+    "git push -u origin main", "git pull --rebase", "git fetch --all --prune", "git checkout -b x", "git switch main",
+    "git merge --no-ff x", "git rebase main", "git stash", "git stash pop", "git stash list", "git branch -vv",
+    "git tag -a v1 -m x", "git reset --soft HEAD~1", "git restore --staged a.py", "git cherry-pick abc1234",
+    "git revert --no-edit abc1234", "git clone https://example.com/x.git", "git rev-parse HEAD", "git ls-files",
+    "git blame src/a.py", "git config user.name", "git config user.email a@b", "git remote -v", "git worktree list",
+    "git submodule update --init", "git --no-pager log --oneline", "git -C sub status", "git cat-file -t HEAD",
+    "hg status", "jj status", "svn up", "grep -n show src/a.py", "echo git show", "cat src/git.py",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["Read(.env)", "Read(secrets/**)", "Grep(*.pem)", "Read(//p/keys/**)"])
+def test_what_prints_a_history_is_asked_about_where_reading_is_denied(rule: str) -> None:
+    """Finding R6: in bypass mode, whatever allows commands; without such a rule nothing is asked for it."""
+    asked = PermissionPolicy(rules=PermissionRules.of(deny=[rule], allow=["Bash"]), mode="bypass", root="/p", home="/h")
+    free = PermissionPolicy(rules=PermissionRules.of(deny=["Edit(ci/**)"]), mode="bypass", root="/p", home="/h")
+    for command in PRINTS:
+        assert decide(ToolEffects("Bash", "command", command=command), asked).decision != "allow", command
+    unlimited = [ToolEffects("Bash", "command", command=command, is_walked=True) for command in PRINTS]
+    let = [effects.command for effects in unlimited if decide(effects, free).decision == "allow"]
+    assert len(let) > len(PRINTS) * 0.8  # what is asked about besides can't be read for certain
+    for command in SILENT:
+        effects = ToolEffects("Bash", "command", command=command, is_walked=True)
+        assert decide(effects, asked).decision == "allow", command
+
+
+def test_a_rule_for_what_no_repository_holds_asks_nothing() -> None:
+    """Finding R6: a key in the user's home isn't in the history of a project; where the home is one, it is."""
+    for root, home, decision in (("/home/u/p", "/home/u", "allow"), ("/home/u", "/home/u", "ask")):
+        policy = PermissionPolicy(
+            rules=PermissionRules.of(deny=["Read(~/.ssh/**)"]), mode="bypass", root=root, home=home
+        )
+        assert decide(ToolEffects("Bash", "command", command="git log -p"), policy).decision == decision
+    above = PermissionPolicy(
+        rules=PermissionRules.of(deny=["Read(//work/mono/keys/**)"]), mode="bypass", root="/work/mono/app", home="/h"
+    )
+    assert decide(ToolEffects("Bash", "command", command="git show"), above).decision == "ask"

@@ -666,6 +666,101 @@ def sets_harmless(one: PlainCommand) -> bool:
     return all(word.split("=", 1)[0] in _HARMLESS_VARIABLES for word in one.assigned)
 
 
+# --- content out of a history ----------------------------------------------------------------------------------------
+
+_HISTORIES = frozenset("hg chg jj sl svn bzr brz fossil darcs pijul".split())  # beside git
+_NO_CONTENT = frozenset(  # their verbs that print no content
+    "status st add addremove commit ci push pull update up branch branches bookmark root init version help".split()
+)
+# Verbs of git that print no content of files out of a history, or only of the one that they name, …
+_GIT_NAMES = frozenset(
+    "ls-files ls-tree ls-remote rev-parse rev-list merge-base show-ref describe name-rev count-objects check-ignore "
+    "remote version help cherry shortlog fetch push pull clean gc prune repack pack-refs maintenance init mv rm merge "
+    "revert cherry-pick apply branch switch blame annotate bisect".split()
+)
+_GIT_UNLESS = {  # … unless one of these options is among their words, …
+    "add": frozenset({"-p", "-i", "-e", "--patch", "--interactive", "--edit"}),
+    "am": frozenset({"--show-current-patch"}),
+    "checkout": frozenset({"-p", "--patch"}),
+    "commit": frozenset({"-p", "-v", "--patch", "--interactive", "--verbose"}),
+    "config": frozenset({"-f", "--file", "--blob"}),
+    "fsck": frozenset({"--lost-found"}),
+    "rebase": frozenset({"--show-current-patch"}),
+    "reset": frozenset({"-p", "--patch"}),
+    "restore": frozenset({"-p", "--patch"}),
+    "tag": frozenset({"--format"}),
+}
+_GIT_SUBVERBS = {  # … or with these words behind them.
+    "stash": frozenset("push save pop apply drop clear list".split()),
+    "submodule": frozenset("status init update sync add deinit".split()),
+    "worktree": frozenset("list prune remove lock unlock repair move".split()),
+}
+_GIT_SUMS_UP = re.compile(
+    r"--(?:stat|shortstat|numstat|name-only|name-status|summary|dirstat|compact-summary|raw|quiet|no-patch)(?:=.*)?|-s"
+)
+_GIT_LISTS = re.compile(  # options of `log` and `diff` that print no content
+    r"-\d+|-n\d*|-[zigE]|--|--(?:oneline|graph|all|(?:no-)?decorate|abbrev-commit|abbrev|date|since|until|after|before"
+    r"|author|committer|(?:invert-)?grep|format|pretty|max-count|skip|reverse|(?:no-)?merges|first-parent|follow|branches"
+    r"|tags|remotes|(?:topo|date|author-date)-order|(?:no-)?color|cached|staged|exit-code|diff-filter|left-right"
+    r"|cherry-(?:pick|mark)|source|full-history|simplify-by-decoration|ancestry-path|(?:no|find)-renames|merge-base"
+    r"|relative)(?:=.*)?"
+)
+_HEAD = re.compile(r"(?:HEAD|@)(?:[~^]\d*)*")  # a commit, where another name may be that of a file's content
+_ADDRESS = re.compile(r"(?:https?|ssh|git)://|[\w.-]+@[\w.-]+:")
+
+
+def prints_history(words: Sequence[str]) -> bool:
+    """Whether a command may print, or put elsewhere, content of files out of a repository's history."""
+    name = name_of(words)
+    if name.startswith("git-"):
+        words, name = ("git", name.removeprefix("git-"), *words[1:]), "git"
+    if name in _HISTORIES:
+        return next((word for word in words[1:] if word[:1] != "-"), "help") not in _NO_CONTENT
+    if name != "git" or len(words) < 2 or words[1] in ("--version", "--help"):
+        return False
+    plain = _without_options(tuple(words))
+    before, rest = words[1 : len(words) - len(plain) + 1], plain[2:]
+    if any(re.match(r"-c|--(?:git-dir|work-tree|namespace|config-env|attr-source|exec-path|bare)", w) for w in before):
+        return True  # another configuration may make anything of a verb, and another place anything of a file
+    return _verb_prints(plain[1] if len(plain) > 1 else "", rest)
+
+
+def _verb_prints(verb: str, rest: Sequence[str]) -> bool:
+    """The same for a verb of git with these words behind it."""
+    options, operands = [w for w in rest if w[:1] == "-"], [w for w in rest if w[:1] != "-"]
+    lists = all(_GIT_LISTS.fullmatch(word) or _GIT_SUMS_UP.fullmatch(word) for word in options)
+    match verb:
+        case "status":
+            return _options(("", *rest), frozenset({"-v", "--verbose"}))
+        case "log" | "reflog":
+            return not lists
+        case "diff" | "diff-tree" | "diff-index" | "diff-files":
+            return not lists or not any(map(_GIT_SUMS_UP.fullmatch, options))
+        case "show":
+            return not (lists and any(map(_GIT_SUMS_UP.fullmatch, options)) and all(map(_HEAD.fullmatch, operands)))
+        case "cat-file":
+            return not options or not all(
+                re.fullmatch(r"-[tse]|--batch-(?:check|all-objects)", word) for word in options
+            )
+        case "clone":
+            return not any(map(_ADDRESS.match, operands))
+        case "config" if len(operands) > 1 and not operands[0].startswith("user."):
+            return True  # what verbs do from now on
+        case _ if verb in _GIT_SUBVERBS:
+            is_known = not operands or operands[0] in _GIT_SUBVERBS[verb]
+            return (
+                not is_known
+                or _options(("", *rest), frozenset({"-p", "--patch"}))
+                or ("list" in operands and not lists)
+            )
+        case _ if verb in _GIT_UNLESS:
+            return _options(("", *rest), _GIT_UNLESS[verb])
+        case _:
+            return verb not in _GIT_NAMES
+
+
+# --- the files that a command may mean -------------------------------------------------------------------------------
+
 MOST_NAMES = 3_000  # of one command; one with more isn't certain
 _MOST_PLACES = 24  # folders that names may be relative to
 _MOST_LETTERS = 8  # options of one letter in front of a name in one word
@@ -680,6 +775,7 @@ _LISTERS = frozenset("ls cd pushd echo pwd du df stat mkdir test [ tree touch".s
 _SEARCHES = frozenset("grep egrep fgrep rgrep rg ripgrep ag ack ugrep diff".split())
 _TARS = frozenset("tar bsdtar gtar star".split())
 _HERE = frozenset("find fd fdfind npm pnpm yarn cargo hg stow".split())  # at work where they are called
+_BY_FOLDER = re.compile(r"-\w*[rR]|--rec")  # options by which programs go through folders
 _LISTS = re.compile(r"--(?:files0?-from|arg-file|exclude-from|include-from)|--files-")  # files that name others
 _CLASS = re.compile(r"\[[^/]*\[[:.=]")  # `[[:alpha:]]`, which only a shell reads as it is meant
 _RECURSES: dict[str, re.Pattern[str] | None] = {  # that read or write what is below a folder; with which options
@@ -716,11 +812,18 @@ class NamedPath:
 
 @dataclass(frozen=True, slots=True)
 class CommandPaths:
-    """What a command names. `doubt`: why there may be more. `below` are folders that it goes through."""
+    """What a command names. `doubt`: why there may be more. `below` are folders that it goes through.
+
+    If they are folders, it may go through `perhaps`, and write below `operands`. It may print content out of the
+    history of repositories at `histories`.
+    """
 
     paths: tuple[NamedPath, ...] = ()
     below: tuple[str, ...] = ()
     doubt: str = ""
+    perhaps: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    histories: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
@@ -737,6 +840,9 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
     """
     found: dict[NamedPath, None] = {}
     below: dict[str, None] = {}
+    perhaps: dict[str, None] = {}
+    written: dict[str, None] = {}
+    histories: dict[str, None] = {}
     doubt = ""
     for one, places in _with_places(command, cwd, home):
         operands: list[str] = []
@@ -763,14 +869,33 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
         for some in _with_inner(one):
             if _recurses(some):
                 below.update(dict.fromkeys((*operands, *(places if _goes_through_here(some) else ()))))
+            if prints_history(some.words):
+                histories.update(dict.fromkeys(places))
+        if _may_write(one.words):
+            written.update(dict.fromkeys(operands))
+            if any(_BY_FOLDER.match(word) for word in one.words[1:]):
+                perhaps.update(dict.fromkeys(operands))
         if len(found) > MOST_NAMES or len(places) > _MOST_PLACES:
             return CommandPaths(tuple(found)[:MOST_NAMES], tuple(below), "it names too much to be certain of")
     for each in found:
         if _THROUGH_PROCESSES.match(each.lexical):
             doubt = doubt or "it names files by way of a process (/proc, /dev/fd)"
-    return CommandPaths(
-        tuple(found), tuple(dict.fromkeys("/" + posixpath.normpath(p).lstrip("/") for p in below)), doubt
+    folders = (
+        tuple(dict.fromkeys("/" + posixpath.normpath(path).lstrip("/") for path in some))
+        for some in (perhaps, written, histories)
     )
+    return CommandPaths(
+        tuple(found), tuple(dict.fromkeys("/" + posixpath.normpath(p).lstrip("/") for p in below)), doubt, *folders
+    )
+
+
+def _may_write(words: tuple[str, ...]) -> bool:
+    """Whether a program may change what is below a folder that it is given: git where it puts files back, and any of
+    which it isn't known."""
+    name = name_of(words)
+    if name == "git":
+        return bool({"checkout", "restore", "checkout-index", "rm"} & set(words[1:]))
+    return name not in _RECURSES and name not in _LISTERS and not takes_only_data(words)
 
 
 def _with_inner(one: PlainCommand) -> Iterator[PlainCommand]:

@@ -151,9 +151,9 @@ Decision = Literal["allow", "ask", "deny"]
 Kind = Literal["look", "edit", "command", "other"]
 
 _RULE = re.compile(r"([A-Za-z_][\w-]*|mcp__[\w-]+)(?:\((.*)\))?", re.DOTALL)
-_EDITS = frozenset({"Edit", "Write", "MultiEdit"})
+OF_EDITS = frozenset({"Edit", "Write", "MultiEdit"})
 _LOOKS = frozenset({"Read", "Grep", "Glob"})
-OF_FILES = _EDITS | _LOOKS  # rules for these hold for commands that name such files, too
+OF_FILES = OF_EDITS | _LOOKS  # rules for these hold for commands that name such files, too
 # Programs that only show the files which they are given.
 _READERS = frozenset(
     "cat head tail wc grep egrep fgrep rg ls stat file diff cmp du test [ nl od tree find sort sed cut uniq".split()
@@ -217,8 +217,9 @@ class ToolEffects:
     """What a call would do. `paths` are looked at or changed, by `kind`; `command` is a shell's.
 
     Of a command: `cwd` is the folder that it runs in ("": the project's); `leads` are the real paths of what it names,
-    with the forbidden ones below folders that it goes through, if those were looked for (`is_walked`). `git` says why
-    git may run a program of a repository's choice there, empty when it can't. `is_unboxed`: it would leave the sandbox.
+    with the forbidden ones below folders that it goes through, if those were looked for (`is_walked`); `may_lead` are
+    forbidden ones below folders that it may go through. `git` says why git may run a program of a repository's choice
+    there, empty when it can't. `is_unboxed`: it would leave the sandbox.
     """
 
     tool: str
@@ -228,6 +229,7 @@ class ToolEffects:
     cwd: str = ""
     leads: tuple[str, ...] = ()
     is_walked: bool = False
+    may_lead: tuple[str, ...] = ()
     git: str = ""
     is_unboxed: bool = False
 
@@ -298,6 +300,12 @@ def _unsure(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecisio
         if not effects.is_walked and (found := next((r for r in of_files if _is_below(r, named, policy)), None)):
             return PermissionDecision(
                 "ask", f"rule {found}", f"it goes through folders that may hold what {found} speaks of"
+            )
+        if effects.may_lead:
+            return PermissionDecision("ask", "rules for files", f"it may go on to {effects.may_lead[0]}")
+        if found := next((r for r in of_files if r.tool in _LOOKS and _may_be_kept(r, named, policy)), None):
+            return PermissionDecision(
+                "ask", f"rule {found}", f"it may print what {found} speaks of out of a repository's history"
             )
     return None
 
@@ -454,7 +462,7 @@ def _is_linked(wanted: tuple[str, ...], effects: ToolEffects) -> Likelihood:
 def _is_tool(tool: str, effects: ToolEffects) -> bool:
     if tool == effects.tool:
         return True
-    return (tool == "Edit" and effects.kind == "edit" and effects.tool in _EDITS) or (
+    return (tool == "Edit" and effects.kind == "edit" and effects.tool in OF_EDITS) or (
         tool == "Read" and effects.tool in _LOOKS
     )
 
@@ -480,6 +488,21 @@ def _is_below(rule: PermissionRule, named: CommandPaths, policy: PermissionPolic
     return any(
         may_overlap(pattern.lower(), below) for pattern in _patterns(rule.pattern or "", policy) for below in inside
     )
+
+
+def _may_be_kept(rule: PermissionRule, named: CommandPaths, policy: PermissionPolicy) -> bool:
+    """Whether the history that a command prints may hold what a rule speaks of.
+
+    A repository may begin in any folder above, but for the user's home and those above that.
+    """
+    home = f"{policy.home.rstrip('/')}/"
+    tops: set[str] = set()
+    for place in named.histories:
+        while place != "/" and not (home.startswith(f"{place}/") and tops):
+            tops.add(place)
+            place = posixpath.dirname(place)
+    patterns = [pattern.lower() for pattern in _patterns(rule.pattern or "", policy)]
+    return any(may_overlap(one, f"{_quoted(top)}/**".lower()) for one in patterns for top in tops)
 
 
 def has_rule_for(rules: Iterable[PermissionRule], path: str, policy: PermissionPolicy) -> bool:

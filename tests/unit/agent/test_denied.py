@@ -203,7 +203,7 @@ BEHIND = [
 HARMLESS = [
     "ls", "ls -la", "ls src", "pwd", "echo hello", "echo 'git push is not run'", "cat README.md", "cat src/a.py",
     "head -n 5 README.md", "tail -f log.txt", "wc -l README.md", "grep -n foo README.md", "grep push README.md",
-    "git status", "git status -sb", "git diff", "git diff --stat", "git log --oneline", "git log -5", "git show HEAD",
+    "git status", "git status -sb", "git diff --stat", "git log --oneline", "git log -5", "git show --stat HEAD",
     "git branch -a", "git commit -m push", "git commit -am push", "git commit -m 'rm x'", "git checkout -b x",
     "git stash list", "git fetch", "git pull", "git add src/a.py", "git rev-parse HEAD", "git blame README.md",
     "git --no-pager log", "git -C sub status", "make", "make test", "make -j4", "npm test", "npm run build",
@@ -220,7 +220,7 @@ HARMLESS = [
     "gh pr create --body \"it's fine\"", "npm run build -- --x=y", "make -j4 all", "python3 -m pytest -c x.cfg",
     "python3 -W error -m pytest", "python3 -u src/a.py x", "node --test", "node --max-old-space-size=4096 src/a.js",
     "find . -name '*.py' -type f", "git rebase main", "git clone http://h/x y", "git -C sub log",
-    "git checkout src/a.py", "git checkout .", "git apply src/x", "git stash", "git stash pop",
+    "git checkout src/a.py", "git checkout src", "git apply src/x", "git stash", "git stash pop",
     "tar xf a.tgz -C /tmp/x", "tar czf a.tgz src", "patch -p1 -i src/x", "test -f x", "export A=1", "python -V",
     "ruby src/x.rb", "perl src/x.pl", "bash src/x.sh", "bash -e src/x.sh", "docker run --rm x ls",
     "npm install -D x", "cargo run -- x", "pytest -k 'a and b'", "printf '%s\\n' x", "sed -n '$p' README.md",

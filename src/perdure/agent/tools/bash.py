@@ -9,7 +9,7 @@ import anyio
 from msgspec import Meta
 
 from perdure.agent.commands import only_looks_or_shows, parse_command, paths_in_command
-from perdure.agent.permissions import OF_FILES, PermissionRule, ToolEffects, folders_of, has_rule_for
+from perdure.agent.permissions import OF_EDITS, OF_FILES, PermissionRule, ToolEffects, folders_of, has_rule_for
 from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused, output_text
 from perdure.memory.places import name_for_people as one_line
@@ -180,6 +180,12 @@ async def _touches(context: ToolContext, given: BashInput) -> ToolEffects:
     if named.below and any(rule.tool in OF_FILES for rule in limiting):
         found, is_all = await workspace.below(named.below, limit=_MOST_BELOW)
     more = tuple(path for path in found if has_rule_for(limiting, path, policy))
+    may_lead: list[str] = []
+    editing = [rule for rule in limiting if rule.tool in OF_EDITS]
+    for folders, rules in ((named.perhaps, limiting), (named.operands, editing)):
+        if folders and any(rule.tool in OF_FILES for rule in rules):
+            found, _ = await workspace.below(folders, limit=_MOST_BELOW)
+            may_lead += (path for path in found if has_rule_for(rules, path, policy))
     git = await workspace.git_doubt((context.cwd, *leads)) if "git" in command else ""
     return ToolEffects(
         "Bash",
@@ -188,6 +194,7 @@ async def _touches(context: ToolContext, given: BashInput) -> ToolEffects:
         cwd=context.cwd,
         leads=(*leads, *more),
         is_walked=is_all,
+        may_lead=tuple(may_lead),
         git=git,
         is_unboxed=given.outside_sandbox and bool(context.machine.shell.notice),
     )
