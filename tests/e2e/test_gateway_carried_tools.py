@@ -1,6 +1,6 @@
 """Recall for clients whose tools are in an `additional_tools` item, as those of Codex's own models are.
 
-GW-13, GW-8, RCL-3; finding G1.
+GW-8, RCL-3; finding G1.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def checked(at: Running, client: CodingClient) -> None:
 @pytest.mark.parametrize(("tools", "is_stream"), PLACES.values(), ids=PLACES)
 @in_loop
 async def test_a_client_that_carries_its_tools_recalls(tmp_path: Path, tools: list[Any], is_stream: bool) -> None:
-    """G1, GW-13: the tool stands where the client's stand, from the first request on, and brings the fact back."""
+    """Finding G1: the tool stands where the client's stand, from the first request on, and brings the fact back."""
     async with fake(coder()) as server, serving(tmp_path, server, config=small(server.url, tmp_path)) as at:
         heard(server, at)
         client = Carrier(at, tools, is_stream=is_stream)
@@ -156,7 +156,7 @@ async def test_a_client_that_carries_its_tools_recalls(tmp_path: Path, tools: li
 
 @in_loop
 async def test_who_goes_on_by_an_id_keeps_the_tool(tmp_path: Path) -> None:
-    """G1: a request that continues an answer says no tools again; ours is there, also after a restart."""
+    """Finding G1: a request that continues an answer says no tools again; ours is there, also after a restart."""
     async with fake(coder(100_000)) as server:
         config = config_of(tmp_path, server.url)
         async with serving(tmp_path, server, config=config) as at:
@@ -180,7 +180,7 @@ async def test_who_goes_on_by_an_id_keeps_the_tool(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_name_of_any_namespace_is_the_clients(tmp_path: Path) -> None:
-    """G1: ours has a name that no namespace has; a call of another namespace's tool `recall` reaches the client."""
+    """Finding G1: ours has a name that no namespace has; a call of another's tool `recall` reaches the client."""
     theirs = {"type": "namespace", "name": "mcp__notes", "description": "Notes", "tools": [{**WAIT, "name": "recall"}]}
     script = [say(tool_use("mcp__notes__recall", {"cell": "1"})), "fine"]
     async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
@@ -194,7 +194,7 @@ async def test_a_name_of_any_namespace_is_the_clients(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_tool_found_later_under_our_name_is_the_clients(tmp_path: Path) -> None:
-    """G1: a namespace that only a search of tools brought may have a tool of our name; its calls are the client's."""
+    """Finding G1: tools that come later may have a tool of our name in their namespace; its calls are the client's."""
     script = [say(tool_use("mcp__notes__recall", {"cell": "1"})), "fine"]
     async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
         client = Carrier(at, SPACES)
@@ -210,7 +210,7 @@ async def test_a_tool_found_later_under_our_name_is_the_clients(tmp_path: Path) 
 
 @in_loop
 async def test_a_model_that_only_recalls_is_asked_without_the_tool(tmp_path: Path) -> None:
-    """G1, GW-8: behind the most rounds the item is the client's own again."""
+    """Finding G1, GW-8: behind the most rounds the item is the client's own again."""
     loop = [say(tool_use("recall", {"query": "more"}, id="call_0")) for _ in range(20)]
     async with fake(FakeUpstream(script=loop)) as server, serving(tmp_path, server) as at:
         client = Carrier(at, SPACES)
@@ -232,7 +232,7 @@ PERMITS: dict[str, Any] = {
 @pytest.mark.parametrize("wire", PERMITS)
 @in_loop
 async def test_a_list_of_permitted_tools_permits_ours(tmp_path: Path, wire: str) -> None:
-    """GW-13: where the client permits only some of its tools, ours may be called; the client reads its own choice."""
+    """Finding G1: where the client permits only some tools, ours may be called; the client reads its own choice."""
     loop = [say(tool_use("recall", {"query": "more"}, id="call_0")) for _ in range(20)]
     async with fake(FakeUpstream(script=loop)) as server, serving(tmp_path, server) as at:
         client = CodingClient(at, wire, is_stream=False)
@@ -265,8 +265,8 @@ _LITE = "ws_request_header_x_openai_internal_codex_responses_lite"
 
 @in_loop
 async def test_a_socket_keeps_the_tool_and_says_how_to_read_the_request(tmp_path: Path) -> None:
-    """G1: as Codex does by default: warmed up with the tools, then only new items; headers of a message's metadata go
-    up, but for keys and whatever else isn't the provider's."""
+    """Finding G1: as Codex does by default: warmed up with the tools, then only new items. Headers of a message's
+    metadata go up, but for keys and whatever else isn't the provider's."""
     pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
     told = {
         _LITE: "true",

@@ -587,7 +587,8 @@ SILENT = [
     "git merge --no-ff x", "git rebase main", "git stash", "git stash pop", "git stash list", "git branch -vv",
     "git tag -a v1 -m x", "git reset --soft HEAD~1", "git restore --staged a.py", "git cherry-pick abc1234",
     "git revert --no-edit abc1234", "git clone https://example.com/x.git", "git rev-parse HEAD", "git ls-files",
-    "git blame src/a.py", "git config user.name", "git config user.email a@b", "git remote -v", "git worktree list",
+    "git blame src/a.py", "git config user.name", "git config user.email a@b", "git remote -v",
+    "git worktree list --porcelain",
     "git submodule update --init", "git --no-pager log --oneline", "git -C sub status", "git cat-file -t HEAD",
     "hg status", "jj status", "svn up", "grep -n show src/a.py", "echo git show", "cat src/git.py",
 ]  # fmt: skip
@@ -616,6 +617,6 @@ def test_a_rule_for_what_no_repository_holds_asks_nothing() -> None:
         )
         assert decide(ToolEffects("Bash", "command", command="git log -p"), policy).decision == decision
     above = PermissionPolicy(
-        rules=PermissionRules.of(deny=["Read(//work/mono/keys/**)"]), mode="bypass", root="/work/mono/app", home="/h"
+        rules=PermissionRules.of(deny=["Read(//data/mono/keys/**)"]), mode="bypass", root="/data/mono/app", home="/h"
     )
     assert decide(ToolEffects("Bash", "command", command="git show"), above).decision == "ask"

@@ -751,7 +751,7 @@ def _verb_prints(verb: str, rest: Sequence[str]) -> bool:
             return (
                 not is_known
                 or _options(("", *rest), frozenset({"-p", "--patch"}))
-                or ("list" in operands and not lists)
+                or (verb == "stash" and "list" in operands and not lists)
             )
         case _ if verb in _GIT_UNLESS:
             return _options(("", *rest), _GIT_UNLESS[verb])

@@ -652,7 +652,7 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
     held.fronted = said, held.session.view.front
 
 
-def _tools_of(front: Front) -> tuple[str, tuple[msgspec.Raw, ...]]:
+def _tools_of(front: Front) -> tuple[str | None, tuple[msgspec.Raw, ...]]:
     """The part of a front that is recorded when it changes: the model, and what offers it tools."""
     return front.model, (*filter(carries_tools, front.system), *front.tools)
 
