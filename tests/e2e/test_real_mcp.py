@@ -20,7 +20,7 @@ from perdure.testing.request import DecodedRequest
 pytestmark = pytest.mark.e2e
 
 CLAUDE = next(client for client in CLIENTS if client.name == "claude-code")
-CODEX = next(client for client in CLIENTS if client.name == "codex, snippet")
+CODEX = next(client for client in CLIENTS if client.name == "codex, pinned")  # whose tools no script calls
 NAMES = tuple(f"mcp__perdure__{tool}" for tool in ("recall", "session_search", "memory_save"))
 OUTPUT = 'line 1: the "parser" failed\nline 2: ok'
 

@@ -20,7 +20,7 @@ from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 
 CLAUDE_CODE = next(client for client in CLIENTS if client.name == "claude-code")
-CODEX = next(client for client in CLIENTS if client.name == "codex, defaults")
+CODEX = next(client for client in CLIENTS if client.name == "codex, pinned")  # whose tools no script calls
 WINDOW = 400_000
 MARK = "<perdure-record"
 PROMPT = "Read all parts; the limit is 4711, and never touch generated.py."

@@ -16,7 +16,7 @@ from perdure.transcript.blocks import Block, ToolUse, one_line
 from perdure.transcript.history import DigestLimits
 from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
-from perdure.transcript.response_items import namespace_of
+from perdure.transcript.response_items import DEFAULT_NAMESPACE, namespace_of
 
 _ARRAYS = {name: re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*(?=\[)' % name.encode()) for name in ("messages", "input")}
 _SPACE = b" \t\r\n"
@@ -353,8 +353,9 @@ class ClientProtocol(Protocol):
 
 
 def is_call_of(block: Block, tool: str) -> bool:
-    """Whether a block is a call of the tool of that name, which is in no namespace."""
-    return isinstance(block.value, ToolUse) and block.value.name == tool and not namespace_of(block)
+    """Whether a block is a call of the tool of that name, which is in no namespace but the default one."""
+    is_named = isinstance(block.value, ToolUse) and block.value.name == tool
+    return is_named and namespace_of(block) in ("", DEFAULT_NAMESPACE)
 
 
 def calls_of(blocks: Iterable[Block], tool: str) -> list[ToolUse]:

@@ -553,11 +553,11 @@ def without_carried(item: bytes, tool: bytes) -> bytes:
 
 
 def namespace_of(block: Block) -> str:
-    """Return the namespace of the tool that a call is of; empty for the default one and in any other block."""
+    """Return the namespace that a call names for its tool; empty where it names none, and in any other block."""
     if b'"namespace"' not in block.raw or not isinstance(block.value, ToolUse):
         return ""
     named = _decoded(_FIELDS.decode(_fields(block).get(KEPT_ITEM, msgspec.Raw(b"{}"))).get("namespace"))
-    return named if isinstance(named, str) and named != DEFAULT_NAMESPACE else ""
+    return named if isinstance(named, str) else ""
 
 
 # --- for other wires --------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.transcript.blocks import Block, ToolResult, ToolUse
 from perdure.transcript.messages import Message, RefusedCall, ToolUseId
-from perdure.transcript.response_items import namespace_of
+from perdure.transcript.response_items import DEFAULT_NAMESPACE, namespace_of
 
 DENIED: Final = "The user doesn't want to proceed with this tool use"
 _BY_USER: Final = (DENIED, "The user doesn't want to take this action", "[Request interrupted by user")
@@ -98,7 +98,8 @@ def with_user_words(
 
 def _is_of_server(block: Block, client: ClientName) -> bool:
     """Whether a call is of a server's tool though its name doesn't show it: Codex says so beside the name."""
-    return client == "codex" and bool(namespace_of(block))
+    is_named = client == "codex" and b'"namespace"' in block.raw
+    return is_named and namespace_of(block) != DEFAULT_NAMESPACE
 
 
 def _with_user_words(message: Message, tool_of: Mapping[str, str], client: ClientName, version: str) -> Message:
