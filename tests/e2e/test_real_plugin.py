@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -20,7 +21,9 @@ from perdure.testing import FakeServer, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 
 CLAUDE_CODE = next(client for client in CLIENTS if client.name == "claude-code")
-CODEX = next(client for client in CLIENTS if client.name == "codex, pinned")  # whose tools no script calls
+_OWN = next(client for client in CLIENTS if client.name == "codex, defaults")
+_PINNED = {name: f'model = "gpt-5.4"\n{text}' for name, text in _OWN.files.items()}
+CODEX = dataclasses.replace(_OWN, files=_PINNED)  # with a model whose tools no script calls
 WINDOW = 400_000
 MARK = "<perdure-record"
 PROMPT = "Read all parts; the limit is 4711, and never touch generated.py."
