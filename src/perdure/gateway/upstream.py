@@ -7,6 +7,7 @@ in both directions, except those of the connection, ours, and what would bind a 
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote_plus, urlsplit
@@ -45,6 +46,7 @@ _CREDENTIALS_IN_QUERIES = frozenset({"sig", "code"})  # beside the names above
 _OWN_KEY_HEADERS = ("api-key", "x-goog-api-key")  # of Azure and of Google: the key goes where the client had its own
 
 _CHUNK_BYTES = 64 * 1024
+_LARGE_BYTES = 512 * 1024  # of a body that is sent in pieces, since a connection copies what it can't send at once
 
 
 def headers_up(
@@ -216,7 +218,7 @@ class UpstreamClient:
             return await self._session.request(
                 method,
                 target,
-                data=body or None,
+                data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
                 headers=headers,
                 allow_redirects=False,
                 timeout=timeout,
