@@ -50,12 +50,28 @@ class IncomingBody:
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest:
-    """A request that waits for a place; `number` tells who came first."""
+    """A request that waits for `weight` places; `number` tells who came first."""
 
     number: int
     most: int
     own: int | None
+    weight: int
     called: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class HeldPlaces:
+    """The places that a request holds, until it leaves them."""
+
+    admission: Admission
+    tenant: str
+    weight: int
+
+    def keep(self, weight: int) -> None:
+        """Leave all but so many of them."""
+        if weight < self.weight:
+            spare, self.weight = self.weight - weight, weight
+            self.admission.leave(self.tenant, spare)
 
 
 @dataclass(slots=True)
@@ -106,45 +122,52 @@ class Admission:
 
     @asynccontextmanager
     async def answered(self, tenant: str, most: int, *, own: int | None, seconds: float) -> AsyncIterator[None]:
-        """A place among those that are answered. Who finds none waits; the tenant that holds fewest has the next.
+        """A place among those that are answered, as `enter` gives it."""
+        place = await self.enter(tenant, most, own=own, seconds=seconds)
+        try:
+            yield
+        finally:
+            place.keep(0)
+
+    async def enter(self, tenant: str, most: int, *, own: int | None, seconds: float, weight: int = 1) -> HeldPlaces:
+        """Take places. Who finds none waits; the tenant that holds fewest has the next.
 
         Args:
             tenant: whose request it is; tenants that hold few have the last places to themselves.
             most: how many places there are.
             own: how many the tenant may hold; None: as many as there are.
             seconds: how long to wait.
+            weight: how many are taken at once.
 
         Raises:
             Refusal: there is none in this time, or too many wait already.
         """
-        if not (self._is_free(tenant, most, own) and tenant not in self._waiting):
-            await self._waited(tenant, most, own, seconds)
+        if not (self._is_free(tenant, most, own, weight) and tenant not in self._waiting):
+            await self._waited(tenant, most, own, seconds, weight)
         else:
-            self._answered[tenant] += 1
-        try:
-            yield
-        finally:
-            self._leave(tenant)
+            self._answered[tenant] += weight
+        return HeldPlaces(self, tenant, weight)
 
-    def _is_free(self, tenant: str, most: int, own: int | None) -> bool:
-        taken, held = self._answered.total(), self._answered[tenant]
+    def _is_free(self, tenant: str, most: int, own: int | None, weight: int) -> bool:
+        held = self._answered[tenant]
+        taken = self._answered.total() + weight
         holds_few = held < max(1, most // FEW)
-        is_within_own = own is None or held < own
-        return is_within_own and taken < most and (taken < most - most // RESERVED or holds_few)
+        is_within_own = own is None or held + weight <= own
+        return is_within_own and taken <= most and (taken <= most - most // RESERVED or holds_few)
 
-    async def _waited(self, tenant: str, most: int, own: int | None, seconds: float) -> None:
-        """Wait for a place, which is taken then."""
+    async def _waited(self, tenant: str, most: int, own: int | None, seconds: float, weight: int) -> None:
+        """Wait for places, which are taken then."""
         room = max(1, most // WAITING)
         if self.waiting >= room or len(self._waiting.get(tenant, ())) >= max(1, room // 2):
             raise self._none(tenant, own)
-        request = WaitingRequest(next(self._numbers), most, own)
+        request = WaitingRequest(next(self._numbers), most, own, weight)
         self._waiting.setdefault(tenant, deque()).append(request)
         try:
             with anyio.move_on_after(seconds):
                 await request.called.wait()
         except BaseException:
             if request.called.is_set():
-                self._leave(tenant)
+                self.leave(tenant, weight)
             raise
         finally:
             if not request.called.is_set():
@@ -163,17 +186,17 @@ class Admission:
         if not mine:
             del self._waiting[tenant]
 
-    def _leave(self, tenant: str) -> None:
-        """A place is free again: whoever holds fewest has it, and of those, who came first."""
-        self._answered[tenant] -= 1
+    def leave(self, tenant: str, weight: int) -> None:
+        """Free places of a tenant: whoever holds fewest has them next, and of those, who came first."""
+        self._answered[tenant] -= weight
         if not self._answered[tenant]:
             del self._answered[tenant]
         while self._waiting:
             first = ((name, requests[0]) for name, requests in self._waiting.items())
-            free = [(name, one) for name, one in first if self._is_free(name, one.most, one.own)]
+            free = [(name, one) for name, one in first if self._is_free(name, one.most, one.own, one.weight)]
             if not free:
                 return
             name, next_one = min(free, key=lambda pair: (self._answered[pair[0]], pair[1].number))
             self._forget(name, next_one)
-            self._answered[name] += 1
+            self._answered[name] += next_one.weight
             next_one.called.set()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
@@ -15,20 +15,31 @@ import anyio
 import msgspec
 
 from perdure.adapters.listening import foreign_page
+from perdure.engine.session import run_aside
 from perdure.errors import JournalError
 from perdure.gateway import pages
 from perdure.gateway.access import CURRENT, RequestRecord, client_of
-from perdure.gateway.admission import Refusal
+from perdure.gateway.admission import HeldPlaces, Refusal
 from perdure.gateway.background import BackgroundResponse, in_background
 from perdure.gateway.compress import COMPRESS, RETRIEVE
 from perdure.gateway.config import Tenant
 from perdure.gateway.conversations import ConversationCall, ConversationRefused, conversation_answer
 from perdure.gateway.encodings import UnreadableEncoding, decoded
 from perdure.gateway.exchange import AWAY, RETRY, UNRECORDED, GatewayExchange, Inquiry
-from perdure.gateway.gateway import SIDES, Gateway
+from perdure.gateway.gateway import OWN_LARGE_BODIES, SIDES, Gateway
 from perdure.gateway.hosted import HOSTS, HostedCall
-from perdure.gateway.requests import ClientProtocol, Unmanageable, fields_of, read_body
-from perdure.gateway.sockets import AsgiMessage, AsgiScope, Receive, ResponseSocket, Send, request_scope
+from perdure.gateway.requests import LARGE_BODY_BYTES, ClientProtocol, Unmanageable, fields_of, read_body
+from perdure.gateway.sockets import (
+    LARGE_MESSAGES,
+    ONLY_COUNTS,
+    WEIGHED,
+    AsgiMessage,
+    AsgiScope,
+    Receive,
+    ResponseSocket,
+    Send,
+    request_scope,
+)
 from perdure.gateway.stored import deletion, item_page, listed_items, number_in
 from perdure.gateway.upstream import is_plain_path
 
@@ -65,7 +76,7 @@ class GatewayApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.ends = asyncio.Event()  # is set when it is about to end
-        self._sockets = 0  # open ones
+        self._sockets: dict[str, dict[ResponseSocket, None]] = {}  # open ones, of each tenant
 
     def drain(self) -> None:
         """Begin nothing any more: from now on answers under way have `drain_seconds` to end."""
@@ -159,8 +170,9 @@ class GatewayApp:
             assert who is not None, "strangers were refused"
             if self.ends.is_set() and scope["method"] not in _READING:
                 raise Refusal("draining", 503, _ENDING)
-            if not await self._for_litellm(scope, who, receive, send, record):
-                await self._passed_on(scope, who, receive, send, record)
+            async with AsyncExitStack() as held:  # the places of its body
+                if not await self._for_litellm(scope, who, receive, send, record, held):
+                    await self._passed_on(scope, who, receive, send, record, held)
         except Refusal as e:
             record.reason = e.reason
             gateway.metrics.refused.labels(e.reason).inc()
@@ -184,7 +196,7 @@ class GatewayApp:
             refusal = "path", 426, _NO_SOCKET
         elif refusal is None and self.ends.is_set():
             refusal = "draining", 503, _ENDING
-        elif refusal is None and self._sockets >= gateway.active.gateway.max_waiting:
+        elif refusal is None and who is not None and not self._has_room_for_socket(who.id):
             refusal = "busy", 503, "too many connections at a time; come back in a second"
         if refusal is not None:
             reason, status, text = refusal
@@ -201,30 +213,58 @@ class GatewayApp:
             await _answer(refuse, status, body)
             self._log(record)
             return
-        self._sockets += 1
+        assert who is not None, "strangers were refused"
+        sessions, config = gateway.sessions(who.id), gateway.active.gateway
+
+        async def knows(response: str) -> bool:
+            try:
+                return await sessions.place(response) is not None
+            except JournalError:
+                return False  # then the connection remembers it itself
+
+        enter = partial(gateway.enter_body, who.id)
+        if (tell := scope.get("extensions", {}).get(LARGE_MESSAGES)) is not None:
+            # A server has some copies of a message while it reads it. It may wait as long as it may take then.
+            room = OWN_LARGE_BODIES * config.max_body_bytes
+            tell(partial(enter, room, config.body_seconds), config.body_seconds)
+        one = ResponseSocket(
+            scope,
+            self._http,
+            knows,
+            receive,
+            send,
+            ends=self.ends,
+            most_bytes=config.max_body_bytes,
+            drain_seconds=max(0.0, config.drain_seconds - _CLOSING_SECONDS),
+            tenant=who.id,
+            memory=gateway.remembered,
+            enter=enter,
+        )
+        self._sockets.setdefault(who.id, {})[one] = None
         gateway.metrics.sockets.inc()
         try:
-            assert who is not None, "strangers were refused"
-            sessions, config = gateway.sessions(who.id), gateway.active.gateway
-
-            async def knows(response: str) -> bool:
-                try:
-                    return await sessions.place(response) is not None
-                except JournalError:
-                    return False  # then the connection remembers it itself
-
-            await ResponseSocket(
-                scope,
-                self._http,
-                knows,
-                receive,
-                send,
-                ends=self.ends,
-                most_bytes=config.max_body_bytes,
-                drain_seconds=max(0.0, config.drain_seconds - _CLOSING_SECONDS),
-            ).run()
+            await one.run()
         finally:
-            self._sockets -= 1
+            self._forget_socket(who.id, one)
+
+    def _has_room_for_socket(self, tenant: str) -> bool:
+        """Whether a tenant may have one more: where all are taken, the one that has most gives one of its own."""
+        if sum(map(len, self._sockets.values())) < self.gateway.active.gateway.max_waiting:
+            return True
+        most = max(self._sockets, key=lambda name: len(self._sockets[name]))
+        if len(self._sockets[most]) <= len(self._sockets.get(tenant, ())) + 1:
+            return False
+        idlest = min(self._sockets[most], key=lambda one: one.age)
+        self._forget_socket(most, idlest)
+        idlest.give_way()
+        return True
+
+    def _forget_socket(self, tenant: str, one: ResponseSocket) -> None:
+        """Count a connection no longer; it may be closing still."""
+        mine = self._sockets.get(tenant, {})
+        mine.pop(one, None)
+        if not mine:
+            self._sockets.pop(tenant, None)
 
     def _refusal(self, scope: AsgiScope, who: Tenant | None) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""
@@ -245,7 +285,13 @@ class GatewayApp:
         return None
 
     async def _passed_on(
-        self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+        self,
+        scope: AsgiScope,
+        tenant: Tenant,
+        receive: Receive,
+        send: Send,
+        record: RequestRecord,
+        held: AsyncExitStack,
     ) -> None:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
@@ -269,7 +315,16 @@ class GatewayApp:
             return
         limits, now = config.limits_of(tenant.id), self.gateway.clock.now()
         (await self.gateway.usage.of(tenant.id, now, limits)).admit(limits, now)
-        if (body := await self._arrived(side, tenant, receive, send, record)) is None:
+        admission = self.gateway.admission
+        answered = partial(
+            admission.answered, tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
+        )
+        if scope.get(ONLY_COUNTS):
+            record.kind = "warm"
+            async with answered():
+                await _answer(send, 200, b"{}")
+            return
+        if (body := await self._arrived(side, tenant, scope, receive, send, record, held)) is None:
             return
         record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.is_call = is_turn and scope["method"] == "POST"
@@ -308,18 +363,14 @@ class GatewayApp:
             tenant=tenant,
             is_shared=is_shared,
         )
-        admission = self.gateway.admission
 
         async def exchanged(inquiry: Inquiry, receive: Receive, send: Send, record: RequestRecord) -> None:
             exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
-            place = admission.answered(
-                tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
-            )
-            await self._watched(exchange, place, kind, receive, send)
+            await self._watched(exchange, answered(), kind, receive, send)
 
         is_managed_turn = kind == "turn" and protocol == "responses" and not inquiry.encoding
         if is_managed_turn and (made := in_background(body)) is not None:
-            await self._in_background(inquiry, *made, exchanged, receive, send, record)
+            await self._in_background(inquiry, *made, exchanged, receive, send, record, held.pop_all())
         else:
             await exchanged(inquiry, receive, send, record)
 
@@ -332,8 +383,10 @@ class GatewayApp:
         receive: Receive,
         send: Send,
         record: RequestRecord,
+        held: AsyncExitStack,
     ) -> None:
-        """Begin a response that goes on when its client has left, and tell the client of it once it has begun."""
+        """Begin a response that goes on when its client has left, and tell the client of it once it has begun. What is
+        `held` for it is let go of with it."""
         gateway, tenant = self.gateway, inquiry.tenant.id
         one = BackgroundResponse(body, gateway.active.gateway.max_event_bytes)
         own = record.another(gateway.clock.now())
@@ -351,6 +404,7 @@ class GatewayApp:
                 own.reason = e.reason
                 await _answer(noted, e.status, inquiry.side.error_body(e.status, e.text), extra=e.headers)
             finally:
+                await held.aclose()
                 one.end()
                 await self._count(own)
                 self._log(own)
@@ -407,15 +461,35 @@ class GatewayApp:
         return None
 
     async def _arrived(
-        self, side: ClientProtocol, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+        self,
+        side: ClientProtocol,
+        tenant: Tenant,
+        scope: AsgiScope,
+        receive: Receive,
+        send: Send,
+        record: RequestRecord,
+        held: AsyncExitStack,
     ) -> bytes | None:
-        """The body, once all of it is there; None where the client was told why not, or has gone."""
+        """The body, once all of it is there; None where the client was told why not, or has gone.
+
+        The places of a large one are `held`; they are taken before most of it is read.
+        """
         config = self.gateway.active.gateway
         body, is_whole = None, False
+        places: HeldPlaces | None = None
+
+        async def large() -> None:
+            nonlocal places
+            places = await self.gateway.enter_body(tenant.id, _length_of(scope, config.max_body_bytes))
+            held.callback(places.keep, 0)
+
+        on_large = None if scope.get(WEIGHED) else large
         try:
             with self.gateway.admission.arriving(tenant.id, config.max_waiting, config.body_seconds):
-                body = await read_body(_chunks(receive), config.max_body_bytes)
+                body = await read_body(_chunks(receive), config.max_body_bytes, on_large)
                 is_whole = True
+                if places is not None and body is not None:
+                    places.keep(len(body) // LARGE_BODY_BYTES)
         except ClientGone:
             record.ending = "cancelled"
             self.gateway.metrics.cancelled.inc()
@@ -434,7 +508,13 @@ class GatewayApp:
         return body
 
     async def _for_litellm(
-        self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+        self,
+        scope: AsgiScope,
+        tenant: Tenant,
+        receive: Receive,
+        send: Send,
+        record: RequestRecord,
+        held: AsyncExitStack,
     ) -> bool:
         """Answer what LiteLLM's guardrail asks (GW-10); False for anything else."""
         name, path = self._route_of(scope)
@@ -445,6 +525,9 @@ class GatewayApp:
         if found is None and (path != COMPRESS or scope["method"] != "POST"):
             return False
         record.route, record.protocol, record.kind = name, "litellm", "retrieve" if found else "compress"
+        config, now = self.gateway.active.gateway, self.gateway.clock.now()
+        limits = config.limits_of(tenant.id)
+        (await self.gateway.usage.of(tenant.id, now, limits)).admit(limits, now)
         if found is not None:
             original = await self.gateway.sessions(tenant.id).compressed.get(found[1])
             told = side.error_body(404, f"nothing of yours has the hash {found[1]}")
@@ -452,10 +535,8 @@ class GatewayApp:
                 told = msgspec.json.encode({"original_content": original})
             await _answer(send, 404 if original is None else 200, told)
             return True
-        if (body := await self._arrived(side, tenant, receive, send, record)) is None:
+        if (body := await self._arrived(side, tenant, scope, receive, send, record, held)) is None:
             return True
-        config = self.gateway.active.gateway
-        limits = config.limits_of(tenant.id)
         async with self.gateway.admission.answered(
             tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
         ):
@@ -525,7 +606,8 @@ class GatewayApp:
         encoding = dict(scope["headers"]).get(b"content-encoding", b"").decode("latin-1")
         record.kind = "stored"
         try:
-            said = decoded(body, encoding, self.gateway.active.gateway.max_body_bytes) if encoding else body
+            most = self.gateway.active.gateway.max_body_bytes
+            said = await run_aside(most, lambda: decoded(body, encoding, most)) if encoding else body
             stored = partial(sessions.stored, even_deleted=True)
             told = await conversation_answer(
                 sessions.conversations, stored, call, said, query, self.gateway.clock.now()
@@ -655,6 +737,12 @@ async def _streamed(
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
         tasks.cancel_scope.cancel()
+
+
+def _length_of(scope: AsgiScope, most: int) -> int:
+    """How large a body is by its head; as large as may be where that doesn't say."""
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(said) if said.isdigit() else most
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 _PIECE_BYTES = 256 * 1024  # of what is read at a time: a few bytes can stand for very many
 _GZIP, _ZLIB = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS
+TOO_LARGE = "encoded_too_large"  # why a body isn't read that is sound
 _FAST = 1  # a view is compressed while its client waits
 
 
@@ -46,7 +47,7 @@ def decoded(body: bytes, encoding: str, most_bytes: int) -> bytes:
             return b"".join(parts)
         size += len(piece)
         if size > most_bytes:
-            raise UnreadableEncoding("encoded_too_large")
+            raise UnreadableEncoding(TOO_LARGE)
         parts.append(piece)
 
 

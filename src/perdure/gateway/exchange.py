@@ -34,13 +34,14 @@ from perdure.errors import (
 )
 from perdure.events import ModelCalled, ModelFailed
 from perdure.gateway.access import RequestRecord
+from perdure.gateway.admission import HeldPlaces
 from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
-from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
+from perdure.gateway.encodings import TOO_LARGE, UnreadableEncoding, decoded, encoded
 from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.hosted import HostedCall, is_signed
-from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
+from perdure.gateway.requests import LARGE_BODY_BYTES, UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
 from perdure.gateway.responses import (
     TRIGGER,
     RenamedAnswer,
@@ -151,8 +152,17 @@ class GatewayExchange:
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
         self._ahead: list[bytes] = []  # of a stream, what was read to see how it begins
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
+        self._places: HeldPlaces | None = None  # for a body that is large once it is read
 
     async def run(self, kind: str, send: Send) -> None:
+        """Answer a request. Raises `Refusal` where its body, once it is read, is too large to be let in now."""
+        try:
+            await self._run(kind, send)
+        finally:
+            if self._places is not None:
+                self._places.keep(0)
+
+    async def _run(self, kind: str, send: Send) -> None:
         metrics, self._is_turn = self._gateway.metrics, kind == "turn"
         if kind == "other":
             route = self._gateway.active.gateway.route(self._inquiry.route)
@@ -228,13 +238,26 @@ class GatewayExchange:
         body, most = self._inquiry.body, self._gateway.active.gateway.max_body_bytes
         try:
             if encoding := self._inquiry.encoding:
-                self._said = await run_aside(len(body) * _EXPANDS, lambda: decoded(body, encoding, most))
+                self._said = await self._decoded(body, encoding, most)
             if self._inquiry.hosted is not None:
                 self._said = self._inquiry.hosted.opened(self._said)
         except (UnreadableEncoding, Unmanageable) as e:
             self._passes(str(e))
             return False
         return True
+
+    async def _decoded(self, body: bytes, encoding: str, most: int) -> bytes:
+        """Read a compressed body; one that is large then takes its places before. Raises `UnreadableEncoding`."""
+        expected, small = len(body) * _EXPANDS, min(most, LARGE_BODY_BYTES)
+        try:
+            return await run_aside(expected, lambda: decoded(body, encoding, small))
+        except UnreadableEncoding as e:
+            if small == most or str(e) != TOO_LARGE:
+                raise
+        self._places = await self._gateway.enter_body(self._inquiry.tenant.id, most)
+        said = await run_aside(expected, lambda: decoded(body, encoding, most))
+        self._places.keep(len(said) // LARGE_BODY_BYTES)
+        return said
 
     async def _turn(self) -> GatewayTurn | None:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""

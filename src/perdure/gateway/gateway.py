@@ -26,7 +26,7 @@ from perdure.adapters.sinks import About, NullSink, TeeSink, sinks_of
 from perdure.context.models import model_spec
 from perdure.engine.session import Services, run_aside
 from perdure.errors import BadSetting, JournalError, ModelDown, PerdureError
-from perdure.gateway.admission import Admission
+from perdure.gateway.admission import Admission, HeldPlaces, Refusal
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.background import BackgroundResponses
 from perdure.gateway.compactions import PlaceSeal
@@ -37,9 +37,10 @@ from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.quotas import UsageBook
 from perdure.gateway.reports import SessionReports
-from perdure.gateway.requests import ClientProtocol
+from perdure.gateway.requests import LARGE_BODY_BYTES, ClientProtocol
 from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions, Want
+from perdure.gateway.sockets import ConnectionMemory
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("perdure.gateway")
 _MOST_TOLD = 1_000  # lines that are logged once
+OWN_LARGE_BODIES, MOST_LARGE_BODIES = 2, 8  # as large as may be that a tenant may have in memory, and all together
 MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 USAGE_SECONDS = 5.0  # what a kill may take of the day's count
@@ -118,6 +120,8 @@ class Gateway:
         self._background = TaskJobs()
         self.clock = SystemClock()
         self.admission = Admission()
+        self.bodies = Admission()  # of large bodies: a place is a megabyte
+        self.remembered = ConnectionMemory()
         self.usage = UsageBook(self.store)
         self.reports = SessionReports()
         self.background = BackgroundResponses()
@@ -235,6 +239,22 @@ class Gateway:
 
     def _listeners(self, names: Sequence[str], about: About) -> list[Sink]:
         return sinks_of(names, about=about, now=self.clock.now, writer=self._files.writer)
+
+    async def enter_body(self, tenant: str, size: int, seconds: float | None = None) -> HeldPlaces:
+        """Take places for a body of so many bytes, for as long as it is in memory: there is room for two of the largest
+        of each tenant, and for eight of all. Raises `Refusal` when there is none for so long, or `queue_seconds`."""
+        config = self.active.gateway
+        largest = max(1, config.max_body_bytes // LARGE_BODY_BYTES)
+        most, own = MOST_LARGE_BODIES * largest, OWN_LARGE_BODIES * largest
+        weight = max(1, min(size // LARGE_BODY_BYTES, own))
+        try:
+            wait = config.queue_seconds if seconds is None else seconds
+            return await self.bodies.enter(tenant, most, own=own, seconds=wait, weight=weight)
+        except Refusal:
+            text = (
+                f"more than {own:,} MB of large requests at a time, or {most:,} of all clients; come back in a second"
+            )
+            raise Refusal("large_bodies", 503, text) from None
 
     async def compressed(self, tenant: str, route: str, body: bytes) -> bytes:
         """What is answered to a body of messages that are to be compressed (GW-10).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, overload
 
@@ -21,6 +21,7 @@ from perdure.transcript.response_items import DEFAULT_NAMESPACE, namespace_of
 _ARRAYS = {name: re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*(?=\[)' % name.encode()) for name in ("messages", "input")}
 _SPACE = b" \t\r\n"
 _SEPARATORS = frozenset(b" \t\r\n,")
+LARGE_BODY_BYTES = 1024 * 1024  # bodies of so much and more are few at a time
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -389,14 +390,19 @@ def scaled_count(value: int, share: float) -> int:
     return max(1, int(value * share)) if value else 0
 
 
-async def read_body(chunks: AsyncIterator[bytes], most_bytes: int) -> bytes | None:
-    """All bytes of a body; None when there are more than allowed."""
+async def read_body(
+    chunks: AsyncIterator[bytes], most_bytes: int, on_large: Callable[[], Awaitable[None]] | None = None
+) -> bytes | None:
+    """All bytes of a body; None when there are more than allowed. `on_large` is asked before one becomes large."""
     parts: list[bytes] = []
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if size > most_bytes:
             return None
+        if size >= LARGE_BODY_BYTES and on_large is not None:
+            await on_large()
+            on_large = None
         parts.append(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

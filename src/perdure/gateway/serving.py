@@ -8,7 +8,8 @@ import hmac
 import logging
 import math
 import socket
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -25,21 +26,123 @@ from perdure.adapters.journal.store import GATEWAY
 from perdure.adapters.listening import ListeningServer
 from perdure.adapters.machine.system import RELOAD_SIGNAL
 from perdure.errors import BadSetting, SessionBusy
+from perdure.gateway.admission import HeldPlaces, Refusal
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig, gateway_config
 from perdure.gateway.gateway import Gateway
+from perdure.gateway.requests import LARGE_BODY_BYTES
+from perdure.gateway.sockets import GIVES_WAY, LARGE_MESSAGES, PLACES, SMALL_MESSAGE_BYTES
 from perdure.ports.home import Store
 from perdure.wiring.stores import is_shared, store_at
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
 _LOOK_SECONDS = 0.05  # between two looks whether answers are still under way
+_TOO_SLOW = 1008  # why a connection is closed whose message takes too long
 WEBSOCKETS: type[asyncio.Protocol] | Literal["none"] = "none"
 if find_spec("websockets"):
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+    from websockets.frames import Frame
 
     class _Socket(WebSocketsSansIOProtocol):
-        """A WebSocket whose answers under way are still sent when the gateway ends; then the application closes it."""
+        """A WebSocket whose answers under way are still sent when the gateway ends; then the application closes it.
+
+        A large message is read on once there are places for it, and has to be whole after a while.
+        """
+
+        _enter: Callable[[], Awaitable[HeldPlaces]] | None = None
+        _seconds = 0.0
+        _places: HeldPlaces | None = None  # of the message on its way
+        _wait: asyncio.Task[None] | None = None  # for them
+        _late: asyncio.TimerHandle | None = None
+
+        def handle_connect(self, event: Any) -> None:
+            super().handle_connect(event)
+            if self.response.status_code == 101:
+                self._taken = deque[HeldPlaces | None]()  # of the messages that the application hasn't taken yet
+                self.scope["extensions"][LARGE_MESSAGES] = self._large_messages  # type: ignore[index,assignment]
+
+        def _large_messages(self, enter: Callable[[], Awaitable[HeldPlaces]], seconds: float) -> None:
+            self._enter, self._seconds = enter, seconds
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self._enter is None or self._wait is not None or self._places is not None or self.close_sent:
+                return
+            if len(self.conn.reader.buffer) + sum(map(len, self.frames)) > SMALL_MESSAGE_BYTES:
+                self.transport.pause_reading()
+                self.stop_keepalive()  # no answer to it would be read
+                self._wait = self.loop.create_task(self._entered(self._enter))
+
+        async def _entered(self, enter: Callable[[], Awaitable[HeldPlaces]]) -> None:
+            try:
+                places = await enter()
+            except Refusal as e:
+                self._refuse(GIVES_WAY, e.text)
+                return
+            finally:
+                self._wait = None
+            if self.disconnected or self.close_sent:
+                places.keep(0)
+                return
+            self._places = places
+            text = f"a message took more than {self._seconds:g} s"
+            self._late = self.loop.call_later(self._seconds, self._refuse, _TOO_SLOW, text)
+            self.transport.resume_reading()
+            self.start_keepalive()
+
+        def _refuse(self, code: int, text: str) -> None:
+            if self.close_sent or self.transport.is_closing():
+                return
+            self.conn.fail(code, text)
+            self.handle_parser_exception()
+
+        def handle_text(self, event: Frame) -> None:
+            self.handle_bytes(event)  # whoever reads the JSON finds out whether it is text
+
+        def handle_bytes(self, event: Frame) -> None:
+            super().handle_bytes(event)
+            event.data = b""  # the parser keeps the last frame until there is another
+
+        def handle_cont(self, event: Frame) -> None:
+            super().handle_cont(event)
+            event.data = b""
+
+        def send_receive_event_to_app(self) -> None:
+            waiting = self.queue.qsize()
+            super().send_receive_event_to_app()
+            places, self._places = self._places, None
+            self._end_of_large()
+            if self.queue.qsize() > waiting:
+                self._taken.append(places)
+            elif places is not None:
+                places.keep(0)
+
+        def _end_of_large(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end_of_large()
+            super().connection_lost(exc)
+            if self._places is not None:
+                self._places.keep(0)
+
+        async def receive(self) -> Any:
+            message: Any = await super().receive()
+            if self._wait is not None:
+                self.transport.pause_reading()
+            if message["type"] == "websocket.receive" and (places := self._taken.popleft()) is not None:
+                places.keep(max(1, len(message["bytes"]) // LARGE_BODY_BYTES))
+                message[PLACES] = places
+            return message
+
+        def on_task_complete(self, task: asyncio.Task[None]) -> None:
+            super().on_task_complete(task)
+            while self._taken:
+                if (places := self._taken.popleft()) is not None:
+                    places.keep(0)
 
         def shutdown(self) -> None:
             if not self.handshake_complete or self.close_sent:

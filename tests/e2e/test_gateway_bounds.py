@@ -1,0 +1,194 @@
+"""What one tenant can take from the others: messages, connections, memory (GW-12)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.agents import until
+from tests.gateways import Running, config_of, fake, in_loop, serving
+
+from perdure.gateway import sockets
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules
+
+pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
+pytestmark = pytest.mark.e2e
+
+TWO: dict[str, Any] = {
+    "environ": {"A": "alice-key", "B": "bob-key"},
+    "tenants": {"alice": {"key_env": "A"}, "bob": {"key_env": "B"}},
+}
+MB = 1024 * 1024
+
+
+def key(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-key"}
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session whose WebSockets are closed with it."""
+    async with aiohttp.ClientSession() as http:
+        try:
+            yield http
+        finally:
+            for ws in SOCKETS.pop(http, ()):
+                await ws.close()
+
+
+SOCKETS: dict[aiohttp.ClientSession, list[aiohttp.ClientWebSocketResponse]] = {}
+
+
+async def connected(http: aiohttp.ClientSession, at: Running, name: str = "alice") -> aiohttp.ClientWebSocketResponse:
+    ws = await http.ws_connect(f"{at.url}/v1/responses", headers=key(name), max_msg_size=0)
+    SOCKETS.setdefault(http, []).append(ws)
+    return ws
+
+
+async def told(ws: aiohttp.ClientWebSocketResponse, **fields: Any) -> dict[str, Any]:
+    """The last event that a message is answered with."""
+    await ws.send_str(json.dumps({"type": "response.create", "model": "m", "input": "a"} | fields))
+    while True:
+        event: dict[str, Any] = await ws.receive_json()
+        if event["type"] in ("error", "response.completed"):
+            return event
+
+
+@in_loop
+async def test_messages_that_ask_nobody_count_as_requests(tmp_path: Path) -> None:
+    """GW-12, finding R2: warming up, and what isn't understood, are requests of their tenant."""
+    limits = {"requests_per_minute": 5}
+    async with fake() as server, serving(tmp_path, server, **TWO, limits=limits) as at, clients() as http:
+        ws = await connected(http, at)
+        for _ in range(3):
+            assert (await told(ws, generate=False))["type"] == "response.completed"
+        assert [(await told(ws, **odd))["status"] for odd in ({"type": "other"}, {"input": 7})] == [400, 400]
+        for more in ({"generate": False}, {"type": "other"}, {"input": 7}, {}):
+            refused = await told(ws, **more)
+            assert refused["status"] == 429 and "more than 5 requests a minute" in refused["error"]["message"]
+        async with http.get(f"{at.url}/perdure/status", headers=key("alice")) as answer:
+            assert (await answer.json())["usage"]["alice"]["requests"] == 5
+        assert not server.received
+        assert (await told(await connected(http, at, "bob"), generate=False))["type"] == "response.completed"
+
+
+@in_loop
+async def test_requests_of_the_compress_api_count(tmp_path: Path) -> None:
+    """GW-12, finding R2: what LiteLLM's guardrail asks is in the quotas, too."""
+    limits = {"requests_per_minute": 2}
+    async with fake() as server, serving(tmp_path, server, **TWO, limits=limits) as at, clients() as http:
+        body = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
+        seen = []
+        for _ in range(3):
+            async with http.post(f"{at.url}/v1/compress", json=body, headers=key("alice")) as answer:
+                seen.append(answer.status)
+        assert seen == [200, 200, 429]
+
+
+@in_loop
+async def test_no_tenants_connections_refuse_anothers(tmp_path: Path) -> None:
+    """GW-12, finding R4: where all connections are taken, the tenant with most of them gives the idlest one."""
+    async with fake() as server, serving(tmp_path, server, **TWO, max_waiting=4) as at, clients() as http:
+        held = [await connected(http, at) for _ in range(4)]
+        await told(held[0], generate=False)  # so the second was left alone for longest
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await connected(http, at)
+        assert refused.value.status == 503
+        others = [await connected(http, at, "bob")]
+        gone = await held[1].receive()
+        assert (gone.type, gone.data) == (aiohttp.WSMsgType.CLOSE, sockets.GIVES_WAY)
+        others.append(await connected(http, at, "bob"))
+        assert (await held[2].receive()).data == sockets.GIVES_WAY
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await connected(http, at, "bob")  # both have as many now
+        for one in (held[0], held[3], *others):
+            assert (await told(one, generate=False))["type"] == "response.completed"
+
+
+@in_loop
+async def test_an_idle_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-12, finding R4: one on which nothing is asked or answered doesn't stay for ever, and leaves nothing."""
+    monkeypatch.setattr(sockets, "IDLE_SECONDS", 0.2)
+    async with fake() as server, serving(tmp_path, server, **TWO) as at, clients() as http:
+        ws = await connected(http, at)
+        assert (await told(ws, generate=False))["type"] == "response.completed"
+        assert at.gateway.remembered.bytes_of("alice") > 0
+        closed = await ws.receive()
+        assert (closed.type, closed.data) == (aiohttp.WSMsgType.CLOSE, sockets.IS_IDLE)
+        await until(lambda: at.gateway.remembered.bytes_of("alice") == 0)
+
+
+@in_loop
+async def test_what_is_said_before_counts_in_the_size_of_a_request(tmp_path: Path) -> None:
+    """GW-12, finding R2: what a connection goes on from can't grow past what a request may be."""
+    table = {**TWO, "max_body_bytes": MB}
+    async with fake() as server, serving(tmp_path, server, **table) as at, clients() as http:
+        ws = await connected(http, at)
+        one = await told(ws, generate=False, input="x" * 600_000)
+        two = await told(ws, generate=False, input="x" * 600_000, previous_response_id=one["response"]["id"])
+        assert two["status"] == 413 and "larger than 1,048,576 bytes" in two["error"]["message"]
+
+
+@in_loop
+async def test_a_large_message_is_read_once_there_is_room_for_it(tmp_path: Path) -> None:
+    """GW-12, finding R2: no more of a tenant's large messages are in memory than have places; others don't wait."""
+    async with fake() as server, serving(tmp_path, server, **TWO) as at, clients() as http:
+        ws, other = await connected(http, at), await connected(http, at, "bob")
+        places = await at.gateway.enter_body("alice", 64 * MB)
+        asked = asyncio.create_task(told(ws, generate=False, input="x" * 8_000_000))
+        await until(lambda: at.gateway.bodies.waiting == 1)
+        assert (await told(other, generate=False, input="x" * 2_000_000))["type"] == "response.completed"
+        assert at.gateway.remembered.bytes_of("alice") == 0 and not asked.done()
+        places.keep(0)
+        assert (await asked)["type"] == "response.completed"
+        assert at.gateway.remembered.bytes_of("alice") > 8_000_000
+        await until(lambda: not at.gateway.bodies.in_flight)
+
+
+@in_loop
+async def test_large_bodies_wait_for_room_however_they_come(tmp_path: Path) -> None:
+    """GW-12, finding R2: plain, in pieces without a length, and compressed; who finds no room is told so, by name."""
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "a b " * 600_000}]}
+    whole = json.dumps(body).encode()
+
+    async def pieces() -> Any:
+        for at in range(0, len(whole), 100_000):
+            yield whole[at : at + 100_000]
+
+    settings = Settings(window_tokens=2_000_000, durability="process")
+    table = {"tenants": TWO["tenants"], "queue_seconds": 0.05}
+    async with fake(FakeUpstream(rules=ModelRules(window_tokens=2_000_000))) as server:
+        config = config_of(tmp_path, server.url, settings=settings, **table)
+        async with (
+            serving(tmp_path, server, config=config, environ=TWO["environ"]) as at,
+            clients() as http,
+        ):
+
+            async def status(name: str, data: Any, **headers: str) -> tuple[int, str]:
+                where = f"{at.url}/v1/messages"
+                sent = io.BytesIO(data) if isinstance(data, bytes) else data
+                async with http.post(where, data=sent, headers={**key(name), **headers}) as answer:
+                    return answer.status, await answer.text()
+
+            places = await at.gateway.enter_body("alice", 64 * MB)
+            zipped = gzip.compress(whole)
+            for data, headers in ((whole, {}), (pieces(), {}), (zipped, {"content-encoding": "gzip"})):
+                got, text = await status("alice", data, **headers)
+                assert got == 503 and "64 MB of large requests" in text
+            assert not server.received
+            assert (await status("alice", whole[:100]))[0] != 503, "a small one needs no place"
+            assert (await status("bob", whole))[0] == 200
+            places.keep(0)
+            for data, headers in ((whole, {}), (pieces(), {}), (zipped, {"content-encoding": "gzip"})):
+                unread = 400 if headers else 200  # the double knows no gzip
+                assert (await status("alice", data, **headers))[0] == unread
+            await until(lambda: not at.gateway.bodies.in_flight)
