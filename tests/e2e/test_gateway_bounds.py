@@ -192,3 +192,61 @@ async def test_large_bodies_wait_for_room_however_they_come(tmp_path: Path) -> N
                 unread = 400 if headers else 200  # the double knows no gzip
                 assert (await status("alice", data, **headers))[0] == unread
             await until(lambda: not at.gateway.bodies.in_flight)
+
+
+SHARED: dict[str, Any] = {**TWO, "environ": {**TWO["environ"], "K": "our-key"}}
+TWICE = [
+    ("/v1/responses", '{"model":"m","input":"a","previous_response_id":"resp_of_bob","previous_response_id":null}'),
+    ("/v1/responses", '{"model":"m","input":"a","previous_response_id":"r","previous\\u005fresponse_id":null}'),
+    ("/v1/responses", '{"model":"m","input":"a","conversation":{"id":"conv_of_bob"},"conversation":null}'),
+    ("/v1/responses", '{"model":"m","input":"a","conversation":{"id":"conv_of_bob","id":""}}'),
+    ("/v1/responses", '{"model":"m","input":[{"type":"item_reference","id":"i","type":"message","role":"user"}]}'),
+    ("/v1/responses", '{"model":"m","input":"a","n":1' + "0" * 5_000 + ',"store":false,"store":true}'),
+    ("/v1/responses", '{"model":"m","input":"a","metadata":{"k":"1","k":"2"}}'),
+    ("/v1/chat/completions", '{"model":"m","model":"n","messages":[{"role":"user","content":"a"}]}'),
+    ("/v1/chat/completions", '{"model":"m","messages":[{"role":"user","content":"a"}],"metadata":{"k":1,"k":2}}'),
+    ("/v1/messages", '{"model":"m","max_tokens":9,"max_tokens":8,"messages":[{"role":"user","content":"a"}]}'),
+    ("/v1/messages", '{"model":"m","max_tokens":9,"messages":[{"role":"user","role":"user","content":"a"}]}'),
+]
+
+
+@pytest.mark.parametrize("route", ["", "/plain"])
+@in_loop
+async def test_a_name_that_is_said_twice_is_refused_on_a_shared_account(tmp_path: Path, route: str) -> None:
+    """GW-12, finding R9: of two values we and the upstream might read different ones; on all wires, at any depth."""
+    async with fake() as server, clients() as http:
+        ups = {name: {"url": server.url, "key_env": "K"} for name in ("anthropic", "openai")}
+        routes = {"plain": {"anthropic": "anthropic", "openai": "openai", "is_managed": False}}
+        async with serving(tmp_path, server, **SHARED, upstreams=ups, routes=routes) as at:
+            for path, body in TWICE if not route else TWICE[:7]:
+                for data in (body.encode(), gzip.compress(body.encode())):
+                    more = {} if data[:1] == b"{" else {"content-encoding": "gzip"}
+                    async with http.post(f"{at.url}{route}{path}", data=data, headers=key("alice") | more) as answer:
+                        text = await answer.text()
+                        assert answer.status == 400, text
+                        assert "twice" in text or (route and more and "can't be read" in text)
+            assert not server.received
+            if not route:
+                ws = await connected(http, at)
+                nested = await told(ws, input="a", metadata=None)
+                assert nested["type"] == "response.completed"
+                await ws.send_str('{"type":"response.create","model":"m","input":"a","metadata":{"k":"1","k":"2"}}')
+                assert (await ws.receive_json())["status"] == 400
+                await ws.send_str(
+                    '{"type":"response.create","model":"m","input":"a","previous_response_id":"resp_of_bob",'
+                    '"previous_response_id":null}'
+                )
+                while (event := await ws.receive_json())["type"] not in ("error", "response.completed"):
+                    pass
+                assert event["type"] == "response.completed"
+                assert b"resp_of_bob" not in b"".join(one.body or b"" for one in server.received), "it is encoded anew"
+
+
+@in_loop
+async def test_a_name_that_is_said_twice_passes_where_nobody_shares_the_account(tmp_path: Path) -> None:
+    """GW-12: with a key of its own it is between the client and its upstream."""
+    async with fake() as server, serving(tmp_path, server, **TWO) as at, clients() as http:
+        body = b'{"model":"m","max_tokens":9,"max_tokens":8,"messages":[{"role":"user","content":"a"}]}'
+        async with http.post(f"{at.url}/v1/messages", data=body, headers=key("alice")) as answer:
+            assert answer.status == 200
+        assert server.received[0].body == body

@@ -41,7 +41,14 @@ from perdure.gateway.encodings import TOO_LARGE, UnreadableEncoding, decoded, en
 from perdure.gateway.frames import CONTENT_TYPE as FRAMES
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.hosted import HostedCall, is_signed
-from perdure.gateway.requests import LARGE_BODY_BYTES, UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
+from perdure.gateway.requests import (
+    LARGE_BODY_BYTES,
+    UNREADABLE,
+    AnswerReader,
+    ClientProtocol,
+    Unmanageable,
+    repeated_name,
+)
 from perdure.gateway.responses import (
     TRIGGER,
     RenamedAnswer,
@@ -93,6 +100,7 @@ _SIGNED = (
     "requests that are signed for AWS pass through as they came, since a signature holds for one body and one host: "
     "give the client a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or set key_env for the upstream"
 )
+_SHARED = "send each name once, since others share the account that this would go to"
 _EXPANDS = 8  # how many times larger JSON is than it was compressed, about
 
 
@@ -174,6 +182,12 @@ class GatewayExchange:
         elif not await self._read_body():
             kind = "other"
         is_responses = self._inquiry.side.protocol == "responses"
+        if self._inquiry.is_shared and (kind != "other" or is_responses) and (name := await self._repeated()):
+            metrics.refused.labels("repeated_name").inc()
+            self._reason = "repeated_name"
+            await self._refused(send, 400, f"the body says {name!r:.100} twice in one object: {_SHARED}")
+            self._told(None)
+            return
         may_compact = kind == "compact" or (kind == "turn" and is_responses and TRIGGER in self._said)
         turn: GatewayTurn | None = None
         try:
@@ -245,6 +259,14 @@ class GatewayExchange:
             self._passes(str(e))
             return False
         return True
+
+    async def _repeated(self) -> str | None:
+        """A name that an object of the body repeats; None as well for what can't be read, and is looked at later."""
+        said = self._said
+        try:
+            return await run_aside(len(said), lambda: repeated_name(said))
+        except Unmanageable:
+            return None
 
     async def _decoded(self, body: bytes, encoding: str, most: int) -> bytes:
         """Read a compressed body; one that is large then takes its places before. Raises `UnreadableEncoding`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, overload
@@ -370,6 +371,36 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
         return _FIELDS.decode(body)
     except UNREADABLE:
         raise Unmanageable("not_json") from None
+
+
+class _RepeatedName(Exception):
+    """An object says a name twice. The argument is the name."""
+
+
+def repeated_name(body: bytes) -> str | None:
+    """Return a name that some object of a body says twice, of which readers may take either; None where none does.
+
+    Raises `Unmanageable` for what can't be read.
+    """
+    try:
+        _EACH_OBJECT.decode(body.decode())
+    except _RepeatedName as e:
+        return str(e.args[0])
+    except (ValueError, RecursionError):
+        raise Unmanageable("not_json") from None
+    return None
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise _RepeatedName(next(name for name, count in counts.items() if count > 1))
+
+
+_EACH_OBJECT = json.JSONDecoder(
+    object_pairs_hook=_refuse_repeated, parse_int=bool, parse_float=bool, parse_constant=bool, strict=False
+)
 
 
 def unread_fields(fields: Mapping[str, msgspec.Raw], read: Collection[str]) -> dict[str, msgspec.Raw]:
