@@ -54,7 +54,11 @@ def test_the_page_shows_sessions_and_looks_again_by_itself(tmp_path: Path, width
     async def run() -> None:
         async with fake(upstream()) as server, serving(tmp_path, server) as at:  # noqa: SIM117 - the page needs its url
             async with browser(tmp_path, f"{at.url}/perdure", width=width, is_dark=is_dark) as page:
-                assert "No session is in memory" in await page.value("document.body.innerText")
+                assert "gateway/page.key" in await page.value("document.body.innerText")
+                key = (tmp_path / "gateway" / "page.key").read_text().strip()
+                enters = f"document.querySelector('input').value = '{key}'; document.querySelector('button').click()"
+                await page.value(enters)
+                await page.until("document.body.innerText.includes('No session is in memory')")
                 await talk(at, "claude-sonnet-5-5", 10)
                 await page.until("document.querySelectorAll('section').length === 1")
                 await page.until("document.querySelector('details') !== null")

@@ -357,25 +357,50 @@ async def follows(at: Running, link: str) -> None:
     assert (await got(f"{link}?ticket={late}"))[0] == 404
 
 
-@pytest.mark.parametrize(
-    ("table", "is_open"),
-    [({}, True), ({"allowed_hosts": ["models.example"]}, False), ({"status": "own"}, False), ({"host": "::"}, False)],
-)
+@pytest.mark.parametrize("table", [{}, {"allowed_hosts": ["models.example"]}, {"status": "own"}, {"status": "all"}])
+@pytest.mark.parametrize("is_keyless", [False, True])
 @in_loop
-async def test_words_of_others_are_for_this_machines_people_alone(
-    tmp_path: Path, table: dict[str, Any], is_open: bool
+async def test_without_tenants_words_are_for_the_owner_of_the_home(
+    tmp_path: Path, table: dict[str, Any], is_keyless: bool
 ) -> None:
-    """GW-4, SEC-7: without tenants, a session's title and report show to other keys only where nobody else can ask."""
-    async with fake() as server, serving(tmp_path, server, **table) as at:
-        await at.claude().messages.create(model="m", max_tokens=10, messages=[{"role": "user", "content": "Mend it"}])
+    """GW-4, GW-13, SEC-7, finding R5: any user of the machine can ask, so titles and reports need the key in a file
+    that only the gateway's own user can read."""
+    async with fake() as server, serving(tmp_path, server, **table) as at, aiohttp.ClientSession() as http:
+        own = {} if is_keyless else {"x-api-key": "own"}
+        said = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "Mend it"}]}
+        async with http.post(f"{at.url}/v1/messages", json=said, headers=own) as answer:
+            assert answer.status == 200
         (held,) = at.held
         (tenant,) = at.gateway.tenants_open()
-        async with aiohttp.ClientSession(headers={"x-api-key": "another"}) as other:
-            async with other.get(f"{at.url}/perdure/report/{tenant}/{held.id}") as report:
-                assert (report.status == 200) is is_open
-            async with other.get(f"{at.url}/perdure/status") as status:
-                shown = (await status.json())["tenants"].get(tenant, ())
-        assert any(one["title"] for one in shown) is is_open
+        where = tmp_path / "gateway" / "page.key"
+        assert where.stat().st_mode & 0o777 == 0o600
+        owner = where.read_text().strip()
+        callers = {"nobody": {}, "another": {"x-api-key": "another"}, "owner": {"x-api-key": owner}}
+        callers |= {"bearer": {"authorization": f"Bearer {owner}"}} | ({} if is_keyless else {"own": own})
+        for name, headers in callers.items():
+            sees = name in ("own", "owner", "bearer")
+            texts = []
+            for path in ("/perdure/status", "/perdure", f"/perdure/report/{tenant}/{held.id}"):
+                async with http.get(f"{at.url}{path}", headers=headers) as got:
+                    texts.append(await got.text())
+                    assert name != "nobody" or table.get("status") == "all" or got.status in (401, 404)
+            assert ["Mend it" in text for text in texts] == [sees] * 3, name
+            lists = sees or (table.get("status") == "all")
+            assert [held.id in text for text in texts[:2]] == [lists] * 2, name
+        async with http.get(f"{at.url}/perdure/report/{tenant}/{held.id}?open=1", headers=callers["owner"]) as got:
+            link = (await got.json())["at"]
+        async with http.get(f"{at.url}{link}") as got:
+            assert "Mend it" in await got.text(), "the ticket of its own page"
+
+
+@in_loop
+async def test_with_tenants_the_key_of_the_home_opens_nothing(tmp_path: Path) -> None:
+    """GW-4, GW-13: there, words are their tenant's alone."""
+    async with fake() as server, serving(tmp_path, server, **TWO) as at, aiohttp.ClientSession() as http:
+        await post(at, "alice-key")
+        key = (tmp_path / "gateway" / "page.key").read_text().strip()
+        async with http.get(f"{at.url}/perdure/status", headers={"x-api-key": key}) as got:
+            assert got.status == 401
 
 
 @in_loop

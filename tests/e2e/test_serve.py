@@ -47,8 +47,9 @@ def ask(url: str, messages: list[Any]) -> str:
     return "".join(block.text for block in said.content if block.type == "text")
 
 
-def status(url: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{url}/perdure/status") as answer:
+def status(url: str, home: Path) -> list[dict[str, Any]]:
+    key = (home / "gateway" / "page.key").read_text().strip()
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/perdure/status", headers={"x-api-key": key})) as answer:
         return [one for some in json.load(answer)["tenants"].values() for one in some]
 
 
@@ -60,12 +61,12 @@ def test_a_gateway_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         upstream(tmp_path, url)
         with started("perdure", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
             assert ask(gate, messages) == "yes" and ask(gate, messages) == "no"
-            (before,) = status(gate)
+            (before,) = status(gate, tmp_path)
             process.send_signal(signal.SIGKILL)
             process.wait()
         with started("perdure", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
             assert ask(gate, messages) == "yes"
-            (after,) = status(gate)
+            (after,) = status(gate, tmp_path)
             assert after["session"] == before["session"] and after["messages"] == 6 == before["messages"] + 2
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
@@ -103,7 +104,7 @@ def test_where_it_listens_stays_until_the_next_start(tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text('[gateway]\nport = 4000\nhost = "127.0.0.1"\n')
         process.send_signal(signal.SIGHUP)
         assert "host and port will change with the next start" in process.stderr.readline()
-        with urllib.request.urlopen(f"{gate}/perdure/status") as answer:
+        with urllib.request.urlopen(f"{gate}/healthz") as answer:
             assert answer.status == 200
 
 

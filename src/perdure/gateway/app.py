@@ -152,16 +152,17 @@ class GatewayApp:
             body = _side_of(path, scope).error_body(426, _NO_SOCKET)
             await _answer(send, 426, body, extra=[(b"connection", b"close")])
             return
+        onlooker = gateway.looks_on(who, scope["headers"], scope.get("query_string", b""))
         if (page := pages.PAGES.get(path)) is not None and scope["method"] in _READING:
             record.kind = "page"
-            told = await page(gateway, who)
+            told = await page(gateway, onlooker)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
         query, found = scope.get("query_string", b"").decode("latin-1"), None
         if who is not None and path.startswith(pages.RECALL) and scope["method"] in _READING:
             found = await pages.recalled(gateway, who, path.removeprefix(pages.RECALL), query)
         elif path.startswith(pages.REPORT) and scope["method"] in _READING:
-            found = await pages.report(gateway, who, path.removeprefix(pages.REPORT), query)
+            found = await pages.report(gateway, onlooker, path.removeprefix(pages.REPORT), query)
         if found is not None:
             record.kind = "page"
             await _answer(send, found.status, found.body, found.content_type, found.headers)

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -157,7 +157,7 @@ class GatewayConfig(_Table, frozen=True):
     drain_seconds: int = 30  # at shutdown, for answers under way
     access_log: str | None = None  # a file that gets a JSON line for each request; "-" is the standard output
     otlp: str | None = None  # the address of an OpenTelemetry collector that gets spans and metrics
-    status: Literal["own", "all"] | None = None  # None: all, unless tenants are configured
+    status: Literal["own", "all"] | None = None  # whose sessions a key shows; words are of one's own always; None: own
 
     @property
     def default_route(self) -> RouteConfig:
@@ -253,14 +253,6 @@ def settings_of(route: RouteConfig, base: Settings, name: str = "default") -> Se
     return replace(base, **changes)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _is_near(host: str) -> bool:
     """Whether a host is this machine, or one of a network that isn't the internet."""
     try:
@@ -302,6 +294,7 @@ def _is_host(name: str) -> bool:
 
 
 ANYONE = "local"  # who brings no credential at all
+PAGE_KEY = "page.key"  # the file beside the secret by which this user sees all sessions where there are no tenants
 _SECRET_BYTES = 32
 
 
@@ -312,6 +305,9 @@ class Tenant:
     id: str
     keys: Mapping[str, str]
     shared: frozenset[str] = frozenset()
+
+
+OWNER = Tenant("owner of the home", {})  # who has the key of the pages; no tenant can have this id
 
 
 class Tenants:
@@ -376,12 +372,21 @@ def _named(variable: str, environ: Mapping[str, str], name: str) -> str:
 
 def secret_at(folder: Path) -> bytes:
     """The secret that hashes credentials, made on first use and private to the user. Raises `JournalError`."""
-    path = folder / "secret"
+    return _kept_at(folder, "secret", lambda: secrets.token_bytes(_SECRET_BYTES))
+
+
+def page_key_at(folder: Path) -> bytes:
+    """The key of the pages, made on first use and private to the user. Raises `JournalError`."""
+    return _kept_at(folder, PAGE_KEY, f"{secrets.token_urlsafe(_SECRET_BYTES)}\n".encode).strip()
+
+
+def _kept_at(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
+    path = folder / name
     try:
         make_private(folder)
         if not path.exists():
-            draft = path.with_name(f"secret.new-{secrets.token_hex(8)}")
-            write_new(DISK, draft, secrets.token_bytes(_SECRET_BYTES))
+            draft = path.with_name(f"{name}.new-{secrets.token_hex(8)}")
+            write_new(DISK, draft, make())
             try:
                 DISK.link(draft, path)  # whoever is first decides
             except FileExistsError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,18 @@ from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.background import BackgroundResponses
 from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.compress import CompressedMessages, compressed, model_in
-from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
+from perdure.gateway.config import (
+    OWNER,
+    GatewayConfig,
+    RouteConfig,
+    Tenant,
+    Tenants,
+    credential_of,
+    gateway_config,
+    page_key_at,
+    secret_at,
+    settings_of,
+)
 from perdure.gateway.conversations import CONVERSATIONS
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
@@ -42,7 +55,7 @@ from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions, Want
 from perdure.gateway.sockets import ConnectionMemory
 from perdure.gateway.turns import TurnMaker
-from perdure.gateway.upstream import UpstreamClient
+from perdure.gateway.upstream import Headers, UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
 from perdure.ports.home import Store
 from perdure.ports.memory import MemorySearch
@@ -136,6 +149,9 @@ class Gateway:
         self._sessions: dict[str, TenantSessions] = {}
         self._told: set[str] = set()
         self._secret = secret_at(config.home / GATEWAY) if secret is None else secret
+        self._page_key = b""
+        with suppress(JournalError):  # a home that can't be written to has none: then nobody sees all
+            self._page_key = page_key_at(config.home / GATEWAY)
         self.active = self._in_force(config)
         for name in ("retention_days", "max_home_bytes"):
             if getattr(config.settings, name) is not None and not isinstance(self.store, FileStore):
@@ -202,6 +218,12 @@ class Gateway:
         elif error is None and name in self._down:
             self._down.discard(name)
             _LOG.warning("the upstream %s answers again", name)
+
+    def looks_on(self, who: Tenant | None, headers: Headers, query: bytes) -> Tenant | None:
+        """Return who looks at our own pages: the owner of the home, where there are no tenants and its key is said."""
+        said = credential_of(headers, query).encode("utf-8", "surrogateescape")
+        is_owner = bool(self._page_key) and hmac.compare_digest(said, self._page_key)
+        return OWNER if is_owner and not self.active.tenants.is_closed else who
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import msgspec
 from perdure.context.policy import has_given_up
 from perdure.engine.tools import original_in
 from perdure.errors import JournalError, PerdureError, SessionNotFound
-from perdure.gateway.config import Tenant, is_loopback
+from perdure.gateway.config import ANYONE, OWNER, PAGE_KEY, Tenant
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.reports import place_of
 from perdure.gateway.sessions import CachedSession
@@ -92,15 +92,17 @@ async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
 
 
 async def status(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
-    """The sessions in memory: their own tenant's, or all where nobody else could ask."""
+    """The sessions in memory that a caller may see; who brings no key is told which one it needs."""
+    if _is_stranger(gateway, who):
+        return _json(401, {"error": _NO_KEY})
     return _json(200, await visible_status(gateway, who))
 
 
 async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """The same for people, as a page that looks again by itself; a stranger is asked for a key."""
-    is_stranger = who is None
+    is_stranger = _is_stranger(gateway, who)
     told = None if is_stranger else await visible_status(gateway, who)
-    body = live_page(told, gateway.clock.now(), asks_key=_status_visibility(gateway) == "own").encode()
+    body = live_page(told, gateway.clock.now(), is_closed=gateway.active.tenants.is_closed).encode()
     return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, _headers(_POLICY))
 
 
@@ -159,16 +161,24 @@ def _unread(error: JournalError) -> GatewayResponse:
     return GatewayResponse(503, "text/plain; charset=utf-8", b"the session can't be read at the moment\n", _OWN_TEXT)
 
 
-def _status_visibility(gateway: Gateway) -> str:
-    return gateway.active.gateway.status or ("own" if gateway.active.tenants.is_closed else "all")
+def _is_stranger(gateway: Gateway, who: Tenant | None) -> bool:
+    """Whether nothing is shown to a caller; whoever brings no key sees at most that there are sessions."""
+    return who is None or (_is_anyone(gateway, who) and gateway.active.gateway.status != "all")
+
+
+def _is_anyone(gateway: Gateway, who: Tenant) -> bool:
+    """Whether a caller can't be told from others: without tenants, all who bring no key are one."""
+    return who.id == ANYONE and not gateway.active.tenants.is_closed
 
 
 async def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
     """What a caller may see."""
     mine, now = gateway.tenants_open(), gateway.clock.now()
-    if _status_visibility(gateway) == "own":
+    sees_all = who is OWNER or gateway.active.gateway.status == "all"
+    if not sees_all:
         mine = {name: some for name, some in mine.items() if who and name == who.id}
-    usage = {name: await _usage(gateway, name, now) for name in sorted({*mine, *((who.id,) if who else ())})}
+    own = () if who is None or who is OWNER else (who.id,)
+    usage = {name: await _usage(gateway, name, now) for name in sorted({*mine, *own})}
     return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.admission.in_flight,
@@ -192,14 +202,9 @@ async def _usage(gateway: Gateway, tenant: str, now: float) -> dict[str, Any]:
 
 
 def _is_readable(gateway: Gateway, who: Tenant | None, tenant: str) -> bool:
-    """Whether a caller may read words of a tenant's: its own, or where only this machine's people can ask.
-
-    Others can where the gateway has further names: then something on this machine lets them in.
-    """
-    config = gateway.active.gateway
-    is_private = is_loopback(config.host) and not config.allowed_hosts
-    is_own = who is not None and who.id == tenant
-    return is_own or (not gateway.active.tenants.is_closed and is_private and _status_visibility(gateway) == "all")
+    """Whether a caller may read words of a tenant's: its own; where none are set up, the home's owner all."""
+    is_own = who is not None and who.id == tenant and not _is_anyone(gateway, who)
+    return is_own or who is OWNER
 
 
 def _session(held: CachedSession, tenant: str, *, is_readable: bool) -> dict[str, Any]:
@@ -236,6 +241,7 @@ def _usd(amount: float | None) -> float | None:
     return None if amount is None else round(amount, 6)
 
 
+_NO_KEY = f"Sessions are shown to their own user: enter the key in gateway/{PAGE_KEY} of Perdure's home."
 RECALL = "/perdure/recall/"
 REPORT = "/perdure/report/"
 _OWN_TEXT = (
@@ -279,14 +285,17 @@ def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def live_page(told: Data | None, now: float, *, asks_key: bool) -> str:
-    """The whole page; `told` is None for a caller that nothing may be shown to. `now` is the time in seconds."""
+def live_page(told: Data | None, now: float, *, is_closed: bool) -> str:
+    """The whole page; `told` is None for a caller that nothing may be shown to. `now` is the time in seconds.
+
+    `is_closed`: there are tenants, and each sees its own.
+    """
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<noscript><meta http-equiv="refresh" content="5"></noscript>'
         f"<title>Perdure gateway</title><style>{_STYLE}</style></head><body><h1>Perdure gateway</h1>"
-        f"{_KEY if asks_key else ''}<main>{''.join(_main(told, now))}</main>"
+        f"{_KEY}<main>{''.join(_main(told, now, is_closed=is_closed))}</main>"
         '<footer id="state">The figures hold since the gateway was started; dollars are what the providers charge by '
         "the list. Nothing is loaded from elsewhere.</footer>"
         f"<script>{_SCRIPT}</script></body></html>\n"
@@ -300,9 +309,12 @@ _KEY = (
 )
 
 
-def _main(told: Data | None, now: float) -> Iterator[str]:
-    if told is None:
+def _main(told: Data | None, now: float, *, is_closed: bool) -> Iterator[str]:
+    if told is None and is_closed:
         yield "<p>Sessions are shown to their own tenant: enter its key.</p>"
+        return
+    if told is None:
+        yield f"<p>{escape(_NO_KEY)}</p>"
         return
     tenants: Mapping[str, Sequence[Data]] = told["tenants"]
     every = [session for some in tenants.values() for session in some]
