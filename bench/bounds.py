@@ -45,9 +45,9 @@ def user(content: object) -> list[dict[str, object]]:
     return [{"role": "user", "content": content}]
 
 
-def tools() -> bytes:
+def tools(count: int) -> bytes:
     pad, schema = "x" * 970, {"type": "object", "properties": {"a": {"type": "string"}}}
-    offered = [{"name": f"tool_{n}", "description": pad, "input_schema": schema} for n in range(TOOLS)]
+    offered = [{"name": f"tool_{n}", "description": pad, "input_schema": schema} for n in range(count)]
     return encoded(max_tokens=10, tools=offered, messages=user("hi"))
 
 
@@ -66,7 +66,9 @@ def shapes(size: int) -> dict[str, tuple[str, Callable[[], bytes]]]:
     texts = {"<": "<", "words": "word and line\n", "no blanks": "a", "blanks": " ", "underscores": "<_", "braces": "{"}
     texts |= {"quotes": '"', "control characters": "\x01", "line feeds": "\n", "slashes": "</", "secrets": "key=sk-"}
     texts |= {"tags": "<a>", "dots": ". ", "digits": "1", "wide letters": "\u00e9", "emoji": "\U0001f600"}
-    found: dict[str, tuple[str, Callable[[], bytes]]] = {f"{TOOLS:,} tools": ("/v1/messages", tools)}
+    found: dict[str, tuple[str, Callable[[], bytes]]] = {}
+    for count in (TOOLS, 1_000):
+        found[f"{count:,} tools"] = "/v1/messages", lambda count=count: tools(count)
     for name, text in texts.items():
         written = len(json.dumps(text)) - 2
         many = text * (size // written)
@@ -272,7 +274,7 @@ async def stalls(gate: str, direct: str, pid: int, size: int, only: str) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("what", nargs="*", choices=["memory", "sockets", "shapes"], help="all of them by default")
+    parser.add_argument("what", nargs="*", default=["memory", "sockets", "shapes"], help="all of them by default")
     parser.add_argument("--megabytes", type=float, default=30.0, help="of a message")
     parser.add_argument("--only", default="", metavar="WORDS", help="shapes whose name has these words")
     for name in ("--role", "--url", "--direct"):
@@ -282,13 +284,13 @@ def main() -> None:
         asyncio.run(probe(told.url, told.direct))
         return
     size = int(told.megabytes * 1e6)
-    for what in told.what or ("memory", "sockets", "shapes"):
+    for what in told.what:
         with gateway() as (gate, pid, direct):
             if what == "memory":
                 asyncio.run(memory(gate, pid, size))
             elif what == "sockets":
                 asyncio.run(sockets(gate))
-            else:
+            elif what == "shapes":
                 asyncio.run(stalls(gate, direct, pid, size, told.only))
 
 

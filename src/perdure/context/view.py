@@ -822,7 +822,9 @@ def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
     here |= {message.id: message for message in (*boundary.carried, *boundary.summary)}
     state = from_checkpoint(boundary.state)
     past = replace(view, dirty=0, flat=None, index=None)
-    fresh = ContextView(boundary=boundary, state=state, front_size=front_size(state.front), past=past)
+    # A front that stays needn't be counted again: there may be thousands of tools.
+    front = view.front_size if state.front == view.state.front else front_size(state.front)
+    fresh = ContextView(boundary=boundary, state=state, front_size=front, past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
     restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])

@@ -758,15 +758,17 @@ async def unpin(session: LiveSession, identity: str) -> Pinned:
 # --- long pure work, off the event loop: in a worker thread, one piece at a time (SPD-8, ADR 0032) -------------------
 
 LARGE_BYTES = 32 * 1024  # a few milliseconds of the dearest work; less isn't worth a thread
+_HUGE_BYTES = 1024 * 1024  # work on so much waits for its like only: what is smaller isn't kept waiting for seconds
 
 T = TypeVar("T")
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("perdure-aside")
+_limiters: RunVar[tuple[anyio.CapacityLimiter, anyio.CapacityLimiter]] = RunVar("perdure-aside")
 
 
 async def run_aside(size_bytes: int, work: Callable[[], T]) -> T:
     """Do something pure: here when there is little of it, else in a thread.
 
-    More than one of them at a time would be no faster, since they share the interpreter's lock with the loop.
+    More than one of them at a time would be no faster, since they share the interpreter's lock with the loop; one that
+    is huge only waits for its like, and nothing else for it.
 
     Args:
         size_bytes: about how much is looked through.
@@ -781,13 +783,13 @@ async def run_aside(size_bytes: int, work: Callable[[], T]) -> T:
     if size_bytes <= LARGE_BYTES:
         return work()
     try:
-        limiter = _limiter.get()
+        limiters = _limiters.get()
     except LookupError:
-        limiter = anyio.CapacityLimiter(1)
-        _limiter.set(limiter)
+        limiters = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
+        _limiters.set(limiters)
     except RuntimeError:  # whoever drives this has no event loop that could be held
         return work()
-    return await anyio.to_thread.run_sync(work, limiter=limiter)
+    return await anyio.to_thread.run_sync(work, limiter=limiters[size_bytes >= _HUGE_BYTES])
 
 
 async def run_aside_of(view: ContextView, work: Callable[[ContextView], T], *, size_bytes: int | None = None) -> T:
@@ -796,7 +798,8 @@ async def run_aside_of(view: ContextView, work: Callable[[ContextView], T], *, s
     Without `size_bytes` all that the view shows is looked through. What the ledger read is shared with the copy: one
     piece of work at a time adds to it, and what was read needn't be read again.
     """
-    size = view.unread_bytes + view.size.base * UNITS_PER_TOKEN if size_bytes is None else size_bytes
+    whole = view.size.base + view.front_size.base
+    size = view.unread_bytes + whole * UNITS_PER_TOKEN if size_bytes is None else size_bytes
     if size <= LARGE_BYTES:
         return work(view)
     copy = view.copy()

@@ -32,7 +32,7 @@ from perdure.gateway.requests import (
     unread_fields,
 )
 from perdure.transcript.blocks import Block, encode, text_block, unmarked
-from perdure.transcript.history import DigestLimits, digest
+from perdure.transcript.history import DigestLimits, NotDigestible, digest
 from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.records import Front
 
@@ -92,8 +92,14 @@ class AnthropicProtocol:
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
         message = _read(msgspec.Raw(raw))
         try:
-            content = msgspec.json.decode(message.content)
-            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            if bytes(memoryview(message.content)[:1]) == b"[":
+                parts = list_of(message.content)
+                if len(parts) > limits.blocks:
+                    raise NotDigestible("too_many_blocks")
+                blocks = [msgspec.json.decode(part) for part in parts]  # each by itself: one call holds up all others
+            else:
+                content = msgspec.json.decode(message.content)
+                blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             return digest(message.role, blocks, limits)
         except (*UNREADABLE, AttributeError, TypeError):
             raise Unmanageable("malformed_message") from None

@@ -22,6 +22,7 @@ from perdure.transcript.response_items import DEFAULT_NAMESPACE, namespace_of
 _ARRAYS = {name: re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*(?=\[)' % name.encode()) for name in ("messages", "input")}
 _SPACE = b" \t\r\n"
 _SEPARATORS = frozenset(b" \t\r\n,")
+MOST_FIELDS_BYTES = 512 * 1024  # of a body, beside what is said, the prompt and the tools
 LARGE_BODY_BYTES = 1024 * 1024  # bodies of so much and more are few at a time
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -97,6 +98,7 @@ def taken_apart(body: bytes, seen: ReadBody | None = None, name: str = "messages
     """
     if seen is not None and (taken := _behind(seen, body, seen.common(body), name)) is not None:
         return taken
+    check_fields(body)
     fields = fields_of(body)
     raw = fields.get(name)
     if raw is not None and bytes(memoryview(raw)[:1]) == b'"':
@@ -401,6 +403,34 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
 _EACH_OBJECT = json.JSONDecoder(
     object_pairs_hook=_refuse_repeated, parse_int=bool, parse_float=bool, parse_constant=bool, strict=False
 )
+
+
+class _LargeFields(msgspec.Struct):
+    """The fields of a body that may be large."""
+
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+
+
+_LARGE_FIELDS = msgspec.json.Decoder(_LargeFields)
+
+
+def check_fields(body: bytes) -> None:
+    """Refuse a body with too much in fields that are small in any other, before they are read: they may be millions.
+
+    Raises `Unmanageable`.
+    """
+    if len(body) > MOST_FIELDS_BYTES:
+        try:
+            large = _LARGE_FIELDS.decode(body)
+        except UNREADABLE:
+            raise Unmanageable("not_json") from None
+        named = (large.messages, large.input, large.tools, large.system, large.instructions)
+        if len(body) - sum(memoryview(one).nbytes for one in named) > MOST_FIELDS_BYTES:
+            raise Unmanageable("fields_too_large")
 
 
 def unread_fields(fields: Mapping[str, msgspec.Raw], read: Collection[str]) -> dict[str, msgspec.Raw]:

@@ -24,7 +24,7 @@ import msgspec
 from perdure.engine.session import run_aside
 from perdure.gateway.admission import HeldPlaces, Refusal
 from perdure.gateway.answers import EventSplitter, data_of
-from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of
+from perdure.gateway.requests import UNREADABLE, Unmanageable, check_fields, fields_of
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -455,6 +455,7 @@ async def _unheard(_: dict[str, Any]) -> None:
 
 def _read(raw: bytes) -> SocketMessage:
     """Read a message. Raises `Unmanageable` where it is no object."""
+    check_fields(raw)
     fields = fields_of(raw)
     rest: dict[str, Any] = {name: value for name, value in fields.items() if name not in _OF_THE_SOCKET}
     after = _value(fields, "previous_response_id")

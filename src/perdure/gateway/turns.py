@@ -87,6 +87,10 @@ from perdure.transcript.tool_calls.refusals import with_user_words
 
 _THOUGHT = re.compile(rb'"type"\s*:\s*"(?:redacted_)?thinking"')  # in a history, not quoted in a text of it
 
+_MOST_FRONT_BYTES = 2 * 1024 * 1024  # of system prompt and tools; they are recorded and counted while others wait
+_MOST_TOOLS = 1_000
+_FEW_TOOLS_BYTES = 32 * 1024  # that hold no more of them
+
 # How answers end whose calls are whole; some servers don't tell a call from the end.
 _CALLS_STAND = ("tool_use", "end_turn", "stop_sequence")
 
@@ -222,6 +226,7 @@ class TurnMaker:
     async def links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
         start = 0, who.seed
+        _check_front(incoming)
         if incoming.continues:
             even_deleted = incoming.conversation is not None  # which keeps what it came to
             place = await who.sessions.place(incoming.continues, even_deleted=even_deleted)
@@ -618,6 +623,21 @@ def _new_bytes(incoming: ClientRequest) -> int:
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
 
 
+def _check_front(incoming: ClientRequest) -> None:
+    """Refuse a front that is too large to be managed. Raises `Unmanageable`."""
+    if sum(memoryview(part).nbytes for part in _front_parts(incoming)) > _MOST_FRONT_BYTES:
+        raise Unmanageable("front_too_large")
+    tools = incoming.fields.get("tools")
+    if tools is not None and memoryview(tools).nbytes > _FEW_TOOLS_BYTES and len(incoming.tools) > _MOST_TOOLS:
+        raise Unmanageable("too_many_tools")
+
+
+def _front_parts(incoming: ClientRequest) -> list[msgspec.Raw]:
+    """What a client says of its front, as it came."""
+    named = (incoming.fields.get(name) for name in ("system", "instructions", "tools"))
+    return [*(part for part in named if part is not None), *incoming.lead]
+
+
 async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
     """System prompt, tools and model, when they aren't those of the request before; our tool is the last of the tools.
 
@@ -626,7 +646,7 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
     """
     parts = (*(incoming.fields.get(name) for name in ("system", "instructions", "tools")), *incoming.lead)
     ways = (incoming.model, who.recall_tool, incoming.prefill is None)
-    size = sum(memoryview(part).nbytes for part in parts if part is not None)
+    size = sum(memoryview(part).nbytes for part in _front_parts(incoming))
     said = await run_aside(size, lambda: hashlib.sha256(msgspec.json.encode((*ways, *parts))).digest())
     is_known = held.fronted[0] == said and held.fronted[1] is held.session.view.front
     front = None if is_known else await run_aside(size, lambda: who.side.front(incoming))

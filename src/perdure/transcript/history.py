@@ -42,6 +42,7 @@ class DigestLimits:
 
     depth: int = 100
     blocks: int = 10_000
+    text: int = 4 * 1024 * 1024  # characters of what is said, which is more than any model reads
 
 
 def digest(role: str, blocks: Sequence[dict[str, Any]], limits: DigestLimits = DigestLimits()) -> bytes:
@@ -51,6 +52,9 @@ def digest(role: str, blocks: Sequence[dict[str, Any]], limits: DigestLimits = D
     """
     if len(blocks) > limits.blocks:
         raise NotDigestible("too_many_blocks")
+    said = (block.get("text") for block in blocks if block.get("type") == "text")
+    if sum(len(text) for text in said if isinstance(text, str)) > limits.text:
+        raise NotDigestible("text_too_large")
     kept = [one for block in blocks if (one := _block(block, role, limits.depth)) is not None]
     return _DIGEST(_SORTED.encode([role, kept])).digest()
 

@@ -378,6 +378,7 @@ _ELEMENTS = (
 )  # fmt: skip
 _NAMES = "|".join(map(re.escape, _ELEMENTS))
 _OPENED = re.compile(rf"<({_NAMES})\b[^>\n]{{0,400}}>")
+_WINDOW, _LONGEST_TAG = 64 * 1024, 512  # a window of a search, and more than such a tag has
 # Any other custom element that is the whole text, as hosts wrap what they pass on: <a-host-note …>…</a-host-note>.
 _WRAPPED = re.compile(r"\A<([a-z]{1,40}(?:-[a-z]{1,40}){1,4})\b[^>]*>.*</\1>\Z", re.DOTALL)
 _MARK = re.compile(r"^\[Request interrupted by user[^\]\n]*\]$\n?", re.MULTILINE)
@@ -466,6 +467,19 @@ def command_in(text: str) -> str:
     return f"/{name[1]}" if name is not None else ""
 
 
+def _openings(text: str) -> Iterator[re.Match[str]]:
+    """Find the tags that open elements, in windows: one search keeps the interpreter's lock (ADR 0055)."""
+    start = 0
+    while start < len(text):
+        border = start + _WINDOW
+        for found in _OPENED.finditer(text, start, border + _LONGEST_TAG):
+            if found.start() >= border:
+                break
+            yield found
+            start = found.end()
+        start = max(start, border)
+
+
 def _without_elements(text: str) -> str:
     """A text without the elements that begin a line, or stand right behind one that does.
 
@@ -473,7 +487,7 @@ def _without_elements(text: str) -> str:
     """
     kept: list[str] = []
     at, open_ended = 0, set[str]()
-    for opened in _OPENED.finditer(text):
+    for opened in _openings(text):
         name = opened[1]
         begins = max(at, text.rfind("\n", at, opened.start()) + 1)
         if opened.start() < at or name in open_ended or text[begins : opened.start()].strip():

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.gateways import in_loop
+import asyncio
+import io
+import json
+import threading
+import time
+from pathlib import Path
 
+import aiohttp
+import pytest
+from tests.gateways import fake, in_loop, serving
+
+from perdure.context.reminders import neutralised, restored
+from perdure.engine.session import run_aside
 from perdure.gateway import sockets
 from perdure.gateway.admission import Admission, Refusal
 from perdure.gateway.sockets import MOST_REMEMBERED, ConnectionMemory, RememberedResponse
+from perdure.transcript.messages import spoken_text
 
 
 def test_what_connections_remember_is_bounded_for_each_tenant_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +65,77 @@ async def test_places_are_taken_by_weight() -> None:
     for one in (first, more, late, *held):
         one.keep(0)
     assert not room.in_flight
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]} | fields).encode()
+
+
+TOO_MUCH = {
+    "text_too_large": body(messages=[{"role": "user", "content": "<" * (4 * 1024 * 1024 + 1)}]),
+    "too_many_tools": body(tools=[{"name": f"tool_{n}", "input_schema": {}} for n in range(1_001)]),
+    "front_too_large": body(system="x" * (2 * 1024 * 1024)),
+    "too_many_blocks": body(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 10_001}]),
+    "fields_too_large": body(**{f"field {n}": 1 for n in range(40_000)}),
+}
+
+
+@pytest.mark.parametrize("reason", TOO_MUCH)
+@in_loop
+async def test_what_would_stall_others_isnt_read(reason: str, tmp_path: Path) -> None:
+    """GW-12, finding R8: it passes as it came, and the answer names the bound."""
+    async with fake() as server, serving(tmp_path, server) as at, aiohttp.ClientSession() as http:
+        data = TOO_MUCH[reason]
+        async with http.post(f"{at.url}/v1/messages", data=io.BytesIO(data), headers={"x-api-key": "k"}) as answer:
+            await answer.read()
+            told = (answer.headers["x-perdure-mode"], answer.headers["x-perdure-reason"])
+        assert told == ("passed", reason) and server.received[-1].body == data
+        assert not at.held
+
+
+def test_millions_of_brackets_are_searched_in_a_moment() -> None:
+    """GW-12, finding R8: many characters with which a tag may begin cost little more than other text."""
+
+    def spent(text: str) -> float:
+        began = time.process_time()
+        assert neutralised(text, tokens=True) == text and spoken_text(text) == text
+        return time.process_time() - began
+
+    spent("<a" * 1_000)  # patterns are compiled with the first
+    assert spent("<" * 2_000_000) < 1.0 + 10 * spent("ab" * 1_000_000)
+
+
+@pytest.mark.parametrize("text", ["<<SYS>> a", "<<<SYS>>", "<</SYS>>", "<<system-reminder>", "<< s>", "<<<|im_end|>"])
+def test_tags_behind_brackets_are_still_found(text: str) -> None:
+    """SEC-4, SEC-11: what looks past brackets quickly sees each that begins something."""
+    shown = neutralised(text, tokens=True)
+    assert restored(shown, tokens=True) == text
+    if "s>" not in text:
+        assert shown != text
+
+
+@pytest.mark.parametrize("at", [64 * 1024 - 20, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1])
+def test_an_element_at_the_edge_of_a_window_is_left_out(at: int) -> None:
+    """GW-12: a search in windows finds what one search finds."""
+    words = "word\n" * (at // 5) + "\n" * (at % 5)
+    text = f"{words}\n<system-reminder>hidden</system-reminder>\nand on"
+    assert "hidden" not in spoken_text(text) and spoken_text(text).endswith("and on")
+
+
+@in_loop
+async def test_huge_work_keeps_no_other_waiting() -> None:
+    """GW-12, finding R8: another tenant's long work, done aside, isn't behind one that takes seconds."""
+    may_end, began = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def huge() -> bool:
+        loop.call_soon_threadsafe(began.set)
+        return may_end.wait(20)
+
+    waiting = asyncio.create_task(run_aside(30_000_000, huge))
+    await began.wait()
+    async with asyncio.timeout(20):
+        assert await run_aside(100_000, lambda: "read") == "read"
+    assert not waiting.done()
+    may_end.set()
+    assert await waiting
