@@ -224,9 +224,9 @@ async def test_keys_are_nowhere_but_on_the_wire(
                     assert a.status == 200
             async with http.post(f"{at.url}/v1/messages", data=b"not json", headers=HEADERS) as a:
                 await a.read()
-            pages = []
+            pages, owner = [], {"x-api-key": (tmp_path / "gateway" / "page.key").read_text().strip()}
             for page in ("/perdure/status", "/metrics", "/healthz", "/readyz"):
-                async with http.get(f"{at.url}{page}") as a:
+                async with http.get(f"{at.url}{page}", headers=owner) as a:
                     assert a.status == 200
                     pages.append(await a.text())
             events = [str(event_data(e)) for e in at.sink.events]

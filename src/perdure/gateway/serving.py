@@ -60,7 +60,7 @@ if find_spec("websockets"):
             super().handle_connect(event)
             if self.response.status_code == 101:
                 self._taken = deque[HeldPlaces | None]()  # of the messages that the application hasn't taken yet
-                self.scope["extensions"][LARGE_MESSAGES] = self._large_messages  # type: ignore[index,assignment]
+                self.scope["extensions"][LARGE_MESSAGES] = self._large_messages  # type: ignore[assignment]
 
         def _large_messages(self, enter: Callable[[], Awaitable[HeldPlaces]], seconds: float) -> None:
             self._enter, self._seconds = enter, seconds

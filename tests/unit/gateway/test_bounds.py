@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from tests.gateways import fake, in_loop, serving
 
+from perdure.compaction.ledger.statements import demands_in
 from perdure.context.reminders import neutralised, restored
 from perdure.engine.session import run_aside
 from perdure.gateway import sockets
@@ -139,3 +140,10 @@ async def test_huge_work_keeps_no_other_waiting() -> None:
     assert not waiting.done()
     may_end.set()
     assert await waiting
+
+
+def test_no_demand_is_looked_for_in_a_line_that_nobody_typed() -> None:
+    """GW-12, finding R8: one search of a line of megabytes would hold up all others."""
+    demand = "You must never push to main without a review."
+    assert demands_in(f"Hello there.\n{demand}") == (demand,)
+    assert demands_in(f"{'x' * 100_000} {demand}\n{demand}") == (demand,)

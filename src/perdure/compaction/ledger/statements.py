@@ -217,6 +217,7 @@ _DEMAND = re.compile(
     re.IGNORECASE,
 )
 _DEMANDS = 4  # of a message
+_TYPED = 64 * 1024  # characters of a line that somebody may have typed; one search of a longer one holds up others
 
 
 def demands_in(text: str) -> tuple[str, ...]:
@@ -224,6 +225,7 @@ def demands_in(text: str) -> tuple[str, ...]:
     found = [
         sentence
         for line in _lines(text)
+        if len(line) <= _TYPED
         for part in _SENTENCES.split(line)
         if 15 <= len(sentence := part.strip()) <= 240 and _DEMAND.match(sentence) and sentence[-1] not in "?:"
     ]
