@@ -637,7 +637,7 @@ async def test_a_front_of_any_size_is_read_beside_the_loop(tmp_path: Path, monke
 
     monkeypatch.setattr(AnthropicProtocol, "front", noted)
     async with fake() as server, serving(tmp_path, server) as at:
-        tools: Any = [{"name": f"tool{n}", "input_schema": {"type": "object"}} for n in range(5_000)]
+        tools: Any = [{"name": f"tool{n}", "input_schema": {"type": "object"}} for n in range(900)]
         said: Any = [{"role": "user", "content": "hi"}]
         await at.claude(max_retries=0).messages.create(model="m", max_tokens=9, messages=said, tools=tools)
     assert seen == [False]
