@@ -71,6 +71,7 @@ STORES: Final = (
     StoreKind("home", "session-memory/config/*.md", "text", "template of the notes", is_copied=True),
     StoreKind("home", "gateway/secret", "nothing", "key of the gateway", is_copied=True),
     StoreKind("home", "gateway/lock", "nothing", "lock of the gateway", is_copied=True),
+    StoreKind("home", "gateway/page.key", "nothing", "key of the page of the gateway", is_copied=True),
     StoreKind("home", "transcripts/**", "text", "transcript of the Agent SDK"),
     StoreKind("home", f"{_SETUP}/*.json", "receipt", "receipt of a set-up"),
     StoreKind("home", f"{_SETUP}/plugin/**", "nothing", "plugin"),
