@@ -219,6 +219,12 @@ async def serving(
         await task
 
 
+def vault_codes() -> str:
+    """Return 400 lines of one shape, which no record quotes; one has the code of the vault of Lisbon, QX-1333."""
+    cities = ["Lisbon" if n == 333 else f"{chr(65 + n // 20)}{chr(97 + n % 20)}ton" for n in range(400)]
+    return "".join(f"entry code: of the vault of {city} it is QX-{1000 + n}\n" for n, city in enumerate(cities))
+
+
 def history(items: list[Any]) -> dict[str, Any]:
     """The arguments by which OpenAI's client sends these items as they are.
 

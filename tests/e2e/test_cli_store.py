@@ -56,6 +56,8 @@ class Place:
     def begin(
         self, session: str, *texts: str | Message, project: Path | None = None, tenant: str | None = None
     ) -> None:
+        (project or self.folder).mkdir(parents=True, exist_ok=True)
+
         async def body() -> None:
             async with (
                 SharedStore.at(self.url) as store,

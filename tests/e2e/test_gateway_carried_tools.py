@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.gateways import KEY, CodingClient, Running, config_of, fake, in_loop, lose_index, serving
+from tests.gateways import KEY, CodingClient, Running, config_of, fake, in_loop, lose_index, serving, vault_codes
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.gateway.recall import MOST_ROUNDS
@@ -108,11 +108,6 @@ def small(url: str, home: Path) -> Any:
     return config_of(home, url, routes={"default": route})
 
 
-def codes() -> str:
-    told = "".join(f"entry {n}: of the vault of City{n} it is QX-{1000 + n}\n" for n in range(400))
-    return told.replace("entry 333: of the vault of City333", "entry code 333: of the vault of Lisbon")
-
-
 def offered(body: dict[str, Any]) -> list[str]:
     """The names of the tools in the item that carries them."""
     tools = next(item["tools"] for item in body["input"] if item.get("type") == "additional_tools")
@@ -136,7 +131,7 @@ async def test_a_client_that_carries_its_tools_recalls(tmp_path: Path, tools: li
         heard(server, at)
         client = Carrier(at, tools, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
-        await client.answer((calls[0][1], codes()))
+        await client.answer((calls[0][1], vault_codes()))
         while len([e for e in at.sink.events if isinstance(e, CompactionDone)]) < 1:
             await client.work(1)
         first = len(at.bodies)

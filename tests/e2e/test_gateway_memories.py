@@ -239,15 +239,13 @@ async def test_a_worker_puts_a_directory_in_order(tmp_path: Path) -> None:
             assert len([name for name in await texts(home) if "pnpm" in name]) == 2
 
 
-def test_what_a_route_may_say_of_memories() -> None:
+def test_what_a_route_may_say_of_memories(tmp_path: Path) -> None:
     """CLI-5, SEC-7: instruction files, and a folder of memories, are those of a project that the route names."""
 
     def configured(**settings: Any) -> None:
         gateway = gateway_config({"routes": {"desk": {"settings": settings}}})
         assert settings_of(gateway.routes["desk"], Settings(), "desk").memory
-        Gateway(
-            config_of(Path("nowhere"), "http://127.0.0.1:1", routes={"desk": {"settings": settings}}), {}, secret=b"s"
-        )
+        Gateway(config_of(tmp_path, "http://127.0.0.1:1", routes={"desk": {"settings": settings}}), {}, secret=b"s")
 
     configured(memory=True)
     for wrong, why in (({"instructions": True}, "needs a folder"), ({"memory_directory": "/srv/notes"}, "set project")):

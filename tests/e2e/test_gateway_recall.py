@@ -20,7 +20,18 @@ import msgspec
 import openai
 import pytest
 from tests.commands import command
-from tests.gateways import KEY, CodingClient, Running, StoresOfTest, config_of, fake, in_loop, lose_index, serving
+from tests.gateways import (
+    KEY,
+    CodingClient,
+    Running,
+    StoresOfTest,
+    config_of,
+    fake,
+    in_loop,
+    lose_index,
+    serving,
+    vault_codes,
+)
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.gateway.recall import MOST_ROUNDS
@@ -185,9 +196,7 @@ async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
     async with obedient(wire) as server, recalling(tmp_path, server, **SMALL_ROUTE) as at:
         client = CodingClient(at, wire, is_stream=is_stream)
         _, calls = await client.say("Look at the codes.")
-        codes = "".join(f"entry {n}: of the vault of City{n} it is QX-{1000 + n}\n" for n in range(400))
-        codes = codes.replace("entry 333: of the vault of City333", "entry code 333: of the vault of Lisbon")
-        await client.answer((calls[0][1], codes))
+        await client.answer((calls[0][1], vault_codes()))
         while len([e for e in at.sink.events if isinstance(e, CompactionDone)]) < 10:
             await client.work(1)
         first = len(at.bodies)

@@ -97,10 +97,10 @@ def spread(place: Path) -> Path:
                                "timestamp": "2026-01-01T00:00:00Z", "message": said}) + "\n")  # fmt: skip
     env = environment(place)
     for words in (
-        ("memory", "add", f"the key is {CANARY}", "--file", "key.md"),
-        ("memory", "add", f"the key is {CANARY}, still", "--user", "--file", "own.md"),
+        ("memory", "add", f"we met at {CANARY}", "--file", "key.md"),
+        ("memory", "add", f"we met at {CANARY}, still", "--user", "--file", "own.md"),
         ("memory", "rm", "key.md"),
-        ("memory", "search", "key"),
+        ("memory", "search", "met"),
         ("import", str(log)),
         ("search", WORD),
     ):

@@ -162,11 +162,11 @@ def test_a_second_gateway_on_a_home_of_files_is_refused(tmp_path: Path) -> None:
         refused = command(*serve, cwd=tmp_path, env=env)
         assert refused.returncode == 2 and refused.stdout == "" and refused.stderr.count("\n") == 1, refused.stderr
         assert str(process.pid) in refused.stderr and "--store postgresql://" in refused.stderr
-        assert status(first) == []
+        assert status(first, tmp_path) == []
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / "gateway" / "lock").read_bytes(), "it still names the one that was killed"
     with started("perdure", *serve, home=tmp_path) as (again, process):
-        assert status(again) == []
+        assert status(again, tmp_path) == []
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

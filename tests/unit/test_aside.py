@@ -172,7 +172,7 @@ def test_short_turns_are_read_for_the_ledger_once_there_are_many(monkeypatch: py
     """SPD-1, CMP-5: the ledger reads nothing after a short turn; what several said is read at once."""
     read: list[int] = []
 
-    def counted(view: ContextView, settings: Settings) -> Any:
+    def counted(view: ContextView, settings: Settings, *more: Any) -> Any:
         read.append(len(view.items))
         return index_of(view, settings)
 

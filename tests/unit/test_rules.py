@@ -288,6 +288,11 @@ OPENAI_RULES: dict[str, tuple[Any, Any, str]] = {
     "json": (chat(ASK), b"[1]", ""),
     "required_field": (chat(ASK), {"messages": [ASK]}, "model"),
     "no_messages": (chat(ASK), chat(), "messages"),
+    "tools": (
+        {**chat(ASK), "tools": [{"type": "function", "function": {"name": "Read"}}]},
+        {**chat(ASK), "tools": [{"type": "robot"}]},
+        "tools[0].type",
+    ),
     "role": (chat(says("developer"), ASK), chat(says("robot")), "messages.0"),
     "message_field": (chat({**ASK, "name": "x"}), chat({**ASK, "id": "x"}), "messages.0"),
     "content": (chat(ASK, calls(call_to()), answer()), chat(ASK, says("assistant", None)), "messages.1"),

@@ -121,12 +121,10 @@ def named_logs(files: Sequence[Path], *, has_sessions: bool = False) -> FoundLog
     Raises:
         SessionNotFound: Nothing of it is there.
     """
-    from perdure.adapters.journal import JOURNAL
     from perdure.adapters.logs import find_logs
 
     if has_sessions:
-        is_name = [len(file.parts) == 1 and not os.path.lexists(file) for file in files]
-        files = [located(str(one)) / JOURNAL if is_ours else one for one, is_ours in zip(files, is_name, strict=True)]
+        files = [_journal_or_log(file, is_alone=len(files) == 1) for file in files]
     names = ", ".join(map(str, files))
     if not any(os.path.lexists(file) for file in files):
         raise SessionNotFound(f"{names}: no such file or folder")
@@ -134,6 +132,20 @@ def named_logs(files: Sequence[Path], *, has_sessions: bool = False) -> FoundLog
     if not found.files and not found.refused:
         raise SessionNotFound(f"{names}: there are no logs in it (*.jsonl, *.json, *.traj)")
     return found
+
+
+def _journal_or_log(named: Path, *, is_alone: bool) -> Path:
+    """Return the journal of a session of ours, or the name of a file as it was given."""
+    from perdure.adapters.journal import JOURNAL
+
+    if len(named.parts) > 1 or os.path.lexists(named):
+        return named
+    try:
+        return located(str(named)) / JOURNAL
+    except SessionNotFound:
+        if is_alone:
+            raise
+        return named  # one of several that isn't there is said with the others
 
 
 def client_logs() -> FoundLogs:

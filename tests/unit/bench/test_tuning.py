@@ -16,7 +16,8 @@ from perdure.lab.bench.fidelity import FidelityOptions
 from perdure.lab.bench.report import BEST_ON_ALL, LEFT_OUT
 from perdure.lab.bench.scores import AXES, KeptCount
 from perdure.lab.bench.tuning import TODAY, RecordTuning, Tried, chosen_rows, grid
-from perdure.transcript.messages import Message
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, MessageId, content_of
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +55,15 @@ def test_settings_that_lose_words_of_the_user_are_never_chosen() -> None:
 
 
 def test_a_memory_that_was_weighed_as_usual_gives_the_usual_record() -> None:
-    said = [Message.of("assistant", f"read_rows_{number} lives in src/part_{number}.py") for number in range(300)]
+    said = [
+        Message(
+            id=MessageId(f"m{number}"),
+            role="assistant",
+            origin="assistant",
+            content=content_of([text_block(f"read_rows_{number} lives in src/part_{number}.py")]),
+        )
+        for number in range(300)
+    ]
     memory = memory_of_messages(said)
     memory.weigh(WEIGHTS)
     assert compact_memory(memory, said, (1_000, 200)).text == compact_messages(said, 1_000, 200).text

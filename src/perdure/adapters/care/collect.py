@@ -143,7 +143,7 @@ class HomeCollection:
         for root in (StoreRoot("home", self.home), *self.beside):
             for where, pattern, days, why in UNUSED:
                 for path in sorted(root.path.glob(pattern) if pattern else (root.path,)) if where == root.where else ():
-                    written = max(path, *files_below(StoreRoot(where, path)), key=lambda one: one.lstat().st_mtime)
+                    written = max((path, *files_below(StoreRoot(where, path))), key=lambda one: one.lstat().st_mtime)
                     if self._is_old(written, days * _DAY_SECONDS):
                         yield Unneeded(path, _freed_by(path), why)
 
