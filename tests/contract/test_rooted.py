@@ -232,6 +232,7 @@ def corpus() -> list[str]:
     return list(dict.fromkeys([*BY_HAND, *made_up]))
 
 
+@pytest.mark.quick(1)
 def test_no_name_leads_outside(tmp_path: Path, any_kind: type[OsCalls]) -> None:
     """SEC-2: at least 300 names by every operation: 0 reads and 0 writes outside, and no error but our own."""
     names = corpus()

@@ -196,6 +196,7 @@ class DeadDisk(Disk):
 STRIDE = 60  # of some hundred changes; each of them is the last one in `make nightly`
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("is_message", [False, True], ids=["text", "message"])
 def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, directory: Path, is_message: bool) -> None:
     """SEC-12: whatever change is the last one, the session opens, and the next purge finishes."""

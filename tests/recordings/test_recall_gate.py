@@ -123,7 +123,7 @@ def test_every_message_and_result_is_recalled_by_id(kept: list[Kept], home: Path
     assert anyio.run(body) > len(kept)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.nightly
 def test_the_engine_recalls_from_a_compacted_session(kept: list[Kept], home: Path) -> None:
     """RCL-1: through the session, as the tool and the command do it."""
 

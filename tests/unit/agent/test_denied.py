@@ -298,6 +298,7 @@ def test_there_are_enough() -> None:
     assert len({one for some in SPELLINGS.values() for one in some}) >= 700 and len(HARMLESS) >= 60
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("commands", SPELLINGS.values(), ids=SPELLINGS)
 def test_no_spelling_of_what_is_denied_runs(place: Path, commands: list[str]) -> None:
     """SEC-9: denied or asked about, though the mode lets everything through and a rule allows all commands."""
