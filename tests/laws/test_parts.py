@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -23,9 +24,12 @@ from perdure.context.request import to_request
 from perdure.context.view import THINKING, project
 from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.errors import CompactionRefused
+from perdure.ports.session import Receipt
 from perdure.settings import Settings
 from perdure.testing import ScriptedModel, check_anthropic, check_openai
-from perdure.transcript.records import Rewound
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import BlockChange, Record, Rewound, Snipped
 
 pytestmark = pytest.mark.laws
 
@@ -144,3 +148,106 @@ def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: rando
     assert len(spoken) == len(set(spoken)) and spoken[-3:] == told
     order = [record.id for record in world.records if getattr(record, "origin", "") == "user"]
     assert [one for one in order if one in set(spoken)] == spoken
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+@pytest.mark.parametrize("behind", ["edited", "another front", "nothing"])
+@pytest.mark.parametrize("way", ["rewind", "undo"])
+def test_thinking_that_comes_back_stands_behind_its_prefix_or_leaves(way: str, behind: str, is_deep: bool) -> None:
+    """CMP-11, TURN-7, REL-4: what was changed behind a part that left wasn't so when that part's thinking was signed.
+
+    `is_deep`: another part left since, so that the change is no more than what the last boundary keeps.
+    """
+    world = World(SETTINGS, model=BOUND)
+    kept = world.say("read it")
+    world.answer(plans.Answer(text="so", thinking="because"))
+    answer = world.session.view.items[-1].message
+    world.say("words " * 8_000)
+    leaves(world, answer.id)
+    if behind == "edited":
+        edit(world, kept.id)
+    elif behind == "another front":
+        world.play(plans.NewFront(1))
+    if is_deep:
+        world.say("words " * 8_000)
+        leaves(world, world.session.view.items[-1].message.id)
+    if way == "rewind":
+        world.record(Rewound(to=answer.id))
+    else:
+        for _ in range(1 + is_deep):
+            done(uncompact(world.session))
+    kinds = [block.type for block in world.session.view.item(answer.id).visible]
+    assert ("thinking" in kinds) == (behind == "nothing"), "and it stays where it holds"
+    holds(world)
+    world.say("on")
+    assert world.answer(plans.Answer(text="on", thinking="so")), "the fake upstream refuses what a real one would"
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_a_rewind_to_behind_two_parts_takes_parted_thinking_along(is_edited: bool) -> None:
+    """CMP-14, TURN-7, REL-4: an answer was thought behind a message that is shown otherwise since."""
+    world = World(SETTINGS, model=BOUND)
+    kept = world.say("read it")
+    world.answer(plans.Answer(text="so", thinking="because"))
+    answer = world.session.view.items[-1].message
+    world.say("words " * 8_000)
+    tail = world.say("and then")
+    leaves(world, world.say("words " * 8_000).id)
+    leaves(world, answer.id, tail.id)
+    if is_edited:
+        edit(world, kept.id)
+    world.record(Rewound(to=tail.id))
+    assert [item.message.id for item in world.session.view.items] == [kept.id, answer.id, "m3", tail.id]
+    assert world.session.view.boundary is None
+    holds(world)
+    assert (len(world.session.view.item(answer.id).visible) == 1) == is_edited
+    assert world.answer(plans.Answer(text="on", thinking="so")), "the fake upstream refuses what a real one would"
+
+
+def test_thinking_behind_a_boundary_leaves_with_it_though_a_rewind_hid_it() -> None:
+    """CMP-11, TURN-7, REL-4: an undone compaction brings back what was said since, also what a rewind had left."""
+    world = World(SETTINGS, model=BOUND)
+    world.say("read it")
+    world.say("words " * 8_000)
+    leaves(world, world.session.view.items[-1].message.id)
+    summary = world.session.view.items[-1].message
+    world.say("on")
+    world.answer(plans.Answer(text="so", thinking="because"))
+    world.record(Rewound(to=summary.id))
+    done(uncompact(world.session))
+    holds(world)
+    world.say("and on")
+    assert world.answer(plans.Answer(text="on", thinking="so")), "the fake upstream refuses what a real one would"
+
+
+def test_a_record_and_the_thinking_that_leaves_with_it_are_one_transaction() -> None:
+    """REL-4, CMP-8: a crash between the two would leave a journal of which the next request is refused."""
+    world = World(SETTINGS, model=BOUND)
+    world.say("read it")
+    world.answer(plans.Answer(text="so", thinking="because"))
+    world.say("words " * 8_000)
+    leaves(world, world.session.view.items[1].message.id)
+    world.play(plans.NewFront(1))
+    batches: list[tuple[str, ...]] = []
+    append = world.journal.append
+
+    async def watched(records: tuple[Record, ...]) -> Receipt:
+        batches.append(tuple(type(record).__name__ for record in records))
+        return await append(records)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.journal, "append", watched)
+        done(uncompact(world.session))
+    assert batches == [("Undone", "ThinkingDropped")]
+
+
+def leaves(world: World, start: str, end: str | None = None) -> None:
+    """Summarise the view from a message on, or up to another."""
+    outcome = done(compact(world.session, trigger="manual", part=CompactionPart(start=start, end=end)))
+    assert isinstance(outcome, CompactionSuccess)
+
+
+def edit(world: World, message: MessageId) -> None:
+    """Show a message of one text otherwise."""
+    change = BlockChange(message, 0, msgspec.Raw(text_block("less").raw))
+    done(world.session.commit((Snipped(changes=(change,)),), world.session.facts()))

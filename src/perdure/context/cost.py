@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.context.models import CacheTtl, ModelSpec, model_spec
 from perdure.context.policy import Facts, expected_calls
-from perdure.context.view import ContextView, is_uncompact, leaves_memory
+from perdure.context.view import ContextView, leaves_memory
 from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import (
     IMPORTED,
@@ -21,7 +21,6 @@ from perdure.transcript.records import (
     Front,
     Noted,
     Record,
-    Rewound,
     Undone,
 )
 
@@ -50,18 +49,6 @@ def prefix_rewrite_of_record(view: ContextView, record: Record) -> int | None:
         return 0
     collapse = view.collapses.get(record.id) if isinstance(record, Undone) else None
     return view.positions[collapse.first] if collapse else None
-
-
-def first_unbound_thinking(view: ContextView, record: Record, position: int) -> int:
-    """The first item whose thinking a record that moves the prefix at `position` parts from its own (TURN-7).
-
-    What stood before an undone compaction gets back the prefix it had; only what was said after it hasn't. Of what a
-    rewind brings back nothing is in the view yet.
-    """
-    boundary = view.boundary
-    if isinstance(record, Rewound):
-        return len(view.items)
-    return len(boundary.summary) + len(boundary.kept) if boundary and is_uncompact(view, record) else position
 
 
 def _changes(edits: tuple[Edit, ...]) -> list[BlockChange]:

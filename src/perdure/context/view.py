@@ -579,6 +579,9 @@ class ContextView:
         default=None, compare=False
     )  # what the last rewind left, never changed again (CKP-4)
     rewound: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
+    _parted: int | None = field(
+        default=None, init=False, compare=False
+    )  # from where a record that reached back has parted thinking from the prefix it was signed behind (TURN-7)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `groups`' own
     index: LedgerIndex | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
@@ -706,6 +709,11 @@ def reaches_back(view: ContextView, record: Record) -> bool:
     return _view_left_by_rewind(view, record.to) is None and _was_said(view.past, record.to)
 
 
+def first_parted(view: ContextView) -> int | None:
+    """Return from where the last record that reached back has thinking parted from its prefix; None: nowhere."""
+    return view._parted
+
+
 def leaves_memory(view: ContextView, record: Record) -> bool:
     """Whether a live session, which holds no more than it shows, has to read its journal to fold a record."""
     if isinstance(record, Rewound) and (record.undoes or record.to not in view.positions):
@@ -745,6 +753,7 @@ def _taken_back(view: ContextView, rewind: str) -> bool:
         answered_at=times[-1] if times else fresh.state.answered_at,
     )
     fresh.dirty, fresh.flat, fresh.index = 0, None, None
+    fresh._parted = None if fresh.front == taken.view.front else 0
     _become(view, fresh)
     return True
 
@@ -774,7 +783,9 @@ def _rewound(view: ContextView, record: Rewound) -> None:
     before, home = replace(view, dirty=0, flat=None, index=None), _view_left_by_rewind(view, record.to)
     if home is not None and home is not view:
         moved = 0 if home.sent else None
-        _become(view, replace(home.copy(), state=view.state, front_size=view.front_size, past=view.past, moved=moved))
+        fresh = replace(home.copy(), state=view.state, front_size=view.front_size, past=view.past, moved=moved)
+        fresh._parted = 0
+        _become(view, fresh)
     position = -1 if not record.to and view.boundary is None else view.positions.get(record.to)
     if position is None:
         return
@@ -797,6 +808,7 @@ def _rewound(view: ContextView, record: Rewound) -> None:
         since=before.since,
         before=before,
     )
+    fresh._parted = view._parted
     restore(fresh, stay)
     fresh.worth.taken(fresh.cleared | fresh.snipped)
     fresh.collapses = view.collapses
@@ -851,12 +863,24 @@ def _uncompacted(view: ContextView, *, waits: bool = True) -> None:
     fresh = view.past.copy()
     for record in view.since:
         advance(fresh, record)
+    fresh._parted = _difference(view.past, fresh)
     fresh.state = fresh.state.with_compaction_undone(view.state, waits=waits)
     is_known = view.past.anchor is not None and view.past.front_size == fresh.front_size
     fresh.anchor = view.past.anchor if is_known else estimated_anchor(fresh)
     fresh.moved = 0 if fresh.sent else None
     fresh.dirty = 0
     _become(view, fresh)
+
+
+def _difference(past: ContextView, view: ContextView) -> int:
+    """Find where a view that goes on from a past one first differs from it, or where what was said since begins.
+
+    What was edited behind the boundary, or sent behind another front, wasn't so when the thinking behind it was signed.
+    """
+    if past.front != view.front:
+        return 0
+    both = enumerate(zip(past.items, view.items, strict=False))
+    return next((at for at, (was, now) in both if was is not now and was.visible != now.visible), len(past.items))
 
 
 def _become(view: ContextView, fresh: ContextView) -> None:

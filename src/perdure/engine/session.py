@@ -21,7 +21,7 @@ from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds, 
 from perdure.context.replies import Reply
 from perdure.context.state import PROVIDER_EDITED, from_checkpoint
 from perdure.context.thinking import dropped_thinking, with_thinking
-from perdure.context.view import ContextView, advance, leaves_memory, reaches_back
+from perdure.context.view import ContextView, advance, first_parted, leaves_memory
 from perdure.errors import CompactionRefused, PinRefused, RecordRefused, SessionClosed
 from perdure.events import (
     CacheDropped,
@@ -62,7 +62,7 @@ from perdure.transcript.records import (
     Offloaded,
     Pinned,
     Record,
-    Rewound,
+    ThinkingDropped,
     Titled,
 )
 from perdure.transcript.tokens import UNITS_PER_TOKEN
@@ -446,16 +446,14 @@ class LiveSession:
                 continue
             is_larger = leaves_memory(self.view, record)  # then what is written again isn't in this view yet
             moves.append((record, position, None if is_larger else cost.prefix_rewrite_at(self.view, position, facts)))
-            first = cost.first_unbound_thinking(self.view, record, position)
             model = self._model_after(record)
-            binds = model.thinking_is_bound or facts.model.thinking_is_bound
-            dropped = dropped_thinking(self.view, first, replace(facts, model=model)) if binds else None
+            binds = not is_larger and (model.thinking_is_bound or facts.model.thinking_is_bound)
+            dropped = dropped_thinking(self.view, position, replace(facts, model=model)) if binds else None
             batch += [dropped] if dropped else []
-        has_foreign = facts.model.thinking_is_bound and await self._bring_foreign_thinking(records)
+        if facts.model.thinking_is_bound and any(leaves_memory(self.view, record) for record in records):
+            dropped = await self._parted_thinking(batch, facts)
+            batch += [dropped] if dropped else []
         await self._record(batch)
-        # One more record, since only now it is in the view.
-        if has_foreign and (dropped := dropped_thinking(self.view, 0, facts)) is not None:
-            await self._record((dropped,))
         for record, position, known in moves:
             move = known or cost.prefix_rewrite_at(self.view, position, facts)
             self.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
@@ -466,30 +464,14 @@ class LiveSession:
             return self.services.facts_of(record.model)
         return self.model
 
-    async def _bring_foreign_thinking(self, records: Sequence[Record]) -> bool:
-        undone = {record.undoes for record in records if isinstance(record, Rewound) and record.undoes}
-        if undone and await self._had_another_front(undone):
-            return True
-        return any(self._brings_foreign_thinking(r) for r in records if not isinstance(r, Rewound) or not r.undoes)
+    async def _parted_thinking(self, batch: Sequence[Record], facts: Facts) -> ThinkingDropped | None:
+        """Make the edit that goes with records that bring back what isn't in memory: thinking parted from its prefix.
 
-    async def _had_another_front(self, rewinds: set[str]) -> bool:
-        """Whether one of these rewinds left another front than there is now: all else comes back as it was (CKP-8)."""
-        loaded = await self.ports.journal.load(whole=True)
-        front: Front | None = None
-        for placed in loaded.records:
-            if isinstance(placed.record, Front):
-                front = placed.record
-            elif isinstance(placed.record, Rewound) and placed.record.id in rewinds and front != self.view.front:
-                return True
-        return False
-
-    def _brings_foreign_thinking(self, record: Record) -> bool:
-        """Whether what comes back with a record may have been thought behind another prefix (TURN-7)."""
-        if not leaves_memory(self.view, record):
-            return False
-        boundary = self.view.boundary
-        knows = boundary is not None and reaches_back(self.view, record)
-        return not knows or boundary is None or from_checkpoint(boundary.state).front != self.view.front
+        It is found on the view that they will make, so that it is of their transaction.
+        """
+        view, _ = await _view_of(await self.ports.journal.load(whole=True), batch)
+        position = first_parted(view)
+        return None if position is None else dropped_thinking(view, position, facts)
 
     def _known_of(self, record: Record) -> Iterable[Calibrated]:
         """What earlier sessions learned about the model that a front names, so that this one starts right (TOK-4)."""
@@ -671,8 +653,9 @@ def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits
     return _CheckedMessages(complete, tuple(secrets))
 
 
-def _folded(loaded: Loaded) -> tuple[ContextView, Iterable[Problem]]:
-    """The view of a journal, and what in it no request could hold: written before records were checked, or by others.
+def _folded(loaded: Loaded, then: Sequence[Record]) -> tuple[ContextView, Iterable[Problem]]:
+    """The view of a journal, then of other records, and what in it no request could hold: written before records were
+    checked, or by others.
 
     Messages and fronts are shown as they can be sent, always in the same way; an edit that can't be is refused.
     """
@@ -686,6 +669,8 @@ def _folded(loaded: Loaded) -> tuple[ContextView, Iterable[Problem]]:
         if isinstance(record, Edit | Compacted):
             _refuse_unreadable(record, view)
         advance(view, mended_record(record, placed.seq + 1, problems))
+    for record in then:
+        advance(view, record)
     view.forget()
     return view, problems
 
@@ -708,10 +693,10 @@ def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
             raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
 
 
-async def _view_of(loaded: Loaded) -> tuple[ContextView, Iterable[Problem]]:
-    """The fold of what a journal gave; nobody else has its records yet."""
+async def _view_of(loaded: Loaded, then: Sequence[Record] = ()) -> tuple[ContextView, Iterable[Problem]]:
+    """The fold of what a journal gave, and of what follows; nobody else has its records yet."""
     size = _bytes(placed.record for placed in loaded.records if isinstance(placed.record, Message))
-    return await run_aside(size, lambda: _folded(loaded))
+    return await run_aside(size, lambda: _folded(loaded, then))
 
 
 def _offsets(loaded: Loaded) -> dict[MessageId, int]:
