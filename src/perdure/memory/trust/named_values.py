@@ -108,7 +108,7 @@ COMMANDS = (
 
 HEADERS = (
     SecretFamily("cookie", "https://www.rfc-editor.org/rfc/rfc6265", ("(?i)cookie",),
-           r"(?i)\b(?:set-)?cookies?[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z0-9_.!#$%&*+^|~-]{1,64}=[^\s;,\"']{6,}(?:;\s{0,2}[A-Za-z0-9_.!#$%&*+^|~-]{1,64}=[^\s;,\"']*)*)", "cookie"),
+           r"(?i)\b(?:set-)?cookies?[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z0-9_.!#$%&*+^|~-]{1,64}=[^\s;,\"']*(?:;\s{0,2}[A-Za-z0-9_.!#$%&*+^|~-]{1,64}=[^\s;,\"']*)*)", "cookie"),
     SecretFamily("session-cookie", "https://www.rfc-editor.org/rfc/rfc6265", ("(?i)sess[a-z_-]{0,8}=", "(?i)sid=", "(?i)remember_", "(?i)auth[_-]?cookie"),
            r"(?i)(?:^|[\s;\"'&?,(])(?:phpsessid|jsessionid|asp\.net_sessionid|\.aspxauth|connect\.sid|[a-z_-]{0,20}sess(?:ion)?(?:[_-]?id)?|[a-z_-]{0,20}sid|remember[_-](?:user[_-])?(?:me|token)|auth[_-]?cookie)=([A-Za-z0-9%._~+/=-]{12,})", "random"),
     SecretFamily("authorization", "https://www.rfc-editor.org/rfc/rfc9110#name-authorization", ("(?i)authorization",),
