@@ -125,3 +125,10 @@ def test_a_cookie_behind_a_short_one_is_found() -> None:
     text = "Cookie: theme=dark; shop=k3v9q0zt7m2x8w1r5y6n4b0c2d8f1h3j; lang=de"
     assert "k3v9q0zt7m2x8w1r5y6n4b0c2d8f1h3j" not in redact(text).text
     assert find_secrets("Cookie: theme=dark; lang=de") == ()
+
+
+def test_recovery_codes_on_lines_of_their_own_are_found() -> None:
+    """SEC-5: sites print one code in a line."""
+    codes = ("5f3a1-9c0de", "a71b2-44e0c", "08dd3-b91f7")
+    shown = redact("\n".join(("Recovery codes:", *codes, "Keep them."))).text
+    assert not [code for code in codes if code in shown] and shown.endswith("\nKeep them.")
