@@ -400,3 +400,65 @@ async def test_an_answer_whose_session_went_on_elsewhere_is_kept_all_the_same(tm
                     assert asked.response["output"][0]["content"][0]["text"].strip() in server.read[-1].said
                     assert "heron" in server.read[-1].said
         assert not server.upstream.statistics.violations
+
+
+async def warmed(at: Running, given: Any, account: str, previous: str | None = None) -> Any:
+    """What a client is told last of a `response.create` of `generate: false`, over a connection of its own."""
+    pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
+    asked = request_of(given, account, previous, {"type": "response.create", "generate": False})
+    async with (
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{at.url}/v1/responses", headers=asked["headers"]) as ws,
+    ):
+        await ws.send_json(asked["json"])
+        told: Any = {"type": ""}
+        while told["type"] not in ("response.completed", "error"):
+            told = await ws.receive_json()
+        return told
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+@in_loop
+async def test_an_id_of_a_warm_up_goes_on_everywhere(tmp_path: Path, account: str) -> None:
+    """GW-11, GW-6: over HTTP, at another gateway and after a restart; nobody is asked for it itself."""
+    store = homes()
+    async with fake(upstream("one", "two", "three", "four")) as server:
+        async with gateways(tmp_path, server, account, store) as both:
+            first = await warmed(both[0], "the word is heron", account)
+            second = await warmed(both[1], "the number is 7", account, first["response"]["id"])
+            assert not server.received
+            for at in both:
+                said = await ask(at, "go on", account, second["response"]["id"])
+                assert said.status == 200, said.body
+                assert [words in server.read[-1].said for words in ("heron", "number is 7", "go on")] == [True] * 3
+            third = await warmed(both[1], "the colour is red", account, said.id)
+        async with gateways(tmp_path, server, account, store) as both:
+            for previous, words in ((first, ["heron"]), (third, ["heron", "number is 7", "two", "colour is red"])):
+                said = await ask(both[0], "and on", account, previous["response"]["id"])
+                assert said.status == 200, said.body
+                assert all(word in server.read[-1].said for word in words)
+                assert ("colour is red" in server.read[-1].said) == (previous is third)
+        assert not server.upstream.statistics.violations
+
+
+@pytest.mark.parametrize("given", [[], [{"role": "developer", "content": "the word is heron"}]])
+@in_loop
+async def test_an_id_of_a_warm_up_that_says_nothing_goes_on(tmp_path: Path, given: Any) -> None:
+    """GW-11: clients warm up with instructions and tools alone; what the developer said isn't lost then."""
+    async with fake(upstream("one")) as server, gateways(tmp_path, server, "own", homes()) as both:
+        warm = await warmed(both[0], given, "own")
+        said = await ask(both[1], "go on", "own", warm["response"]["id"])
+        assert said.status == 200, said.body
+        assert "go on" in server.read[-1].said and (not given or "heron" in str(server.received[-1].body))
+
+
+@in_loop
+async def test_a_warm_up_waits_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-11: its client sees no id that would be known nowhere; it is told to ask again."""
+    away = Away(monkeypatch)
+    async with fake(upstream("one")) as server, gateways(tmp_path, server, "own", homes()) as both:
+        async with away():
+            told = await warmed(both[0], "the word is heron", "own")
+            assert (told["type"], told.get("status")) == ("error", 503)
+        told = await warmed(both[0], "the word is heron", "own")
+        assert (await ask(both[1], "go on", "own", told["response"]["id"])).status == 200

@@ -32,6 +32,7 @@ from perdure.gateway.requests import LARGE_BODY_BYTES, ClientProtocol, Unmanagea
 from perdure.gateway.sockets import (
     LARGE_MESSAGES,
     ONLY_COUNTS,
+    WARMS,
     WEIGHED,
     AsgiMessage,
     AsgiScope,
@@ -321,13 +322,17 @@ class GatewayApp:
             admission.answered, tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
         )
         if scope.get(ONLY_COUNTS):
-            record.kind = "warm"
+            record.kind = "socket"
             async with answered():
                 await _answer(send, 200, b"{}")
             return
         if (body := await self._arrived(side, tenant, scope, receive, send, record, held)) is None:
             return
-        record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        if scope.get(WARMS):
+            kind, is_turn = "warm", False
+        elif scope["method"] != "POST" or not route.is_managed:
+            kind = "other"
+        record.kind = kind
         record.is_call = is_turn and scope["method"] == "POST"
         is_shared = upstream in tenant.shared  # then its account has others' responses, too
         is_vouched = False  # what of them is asked for is the tenant's own

@@ -8,7 +8,6 @@ it. Everything else, such as who may come in, sessions and limits, is that of a 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -45,7 +44,8 @@ MOST_AT_ONCE = 16  # responses that a connection may be making
 LARGE_MESSAGES = "perdure.large_messages"  # an extension: the server learns how places are taken for large messages
 PLACES = "perdure.places"  # of a message: the places that it holds already for its size
 WEIGHED = "perdure.weighed"  # of a request's scope: those are held for its body
-ONLY_COUNTS = "perdure.only_counts"  # …: it counts as any other, and no upstream is asked
+ONLY_COUNTS = "perdure.only_counts"  # …: it counts as any other, and that is all
+WARMS = "perdure.warms"  # …: it asks nobody; what it says is kept, and goes on by its id
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
 _METADATA_HEADER = "ws_request_header_"  # before the names of headers that a client says in a message's metadata …
 _METADATA_HEADERS = "x_openai_"  # … and those that go up: how the provider is to read the request, and no key
@@ -120,6 +120,7 @@ class SocketRequest:
     items: bytes
     after: str | None
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    generates: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,6 @@ class SocketMessage:
     head: bytes
     new: bytes | None  # None: no input that can be read
     after: str | None
-    model: str
     generates: bool
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -277,16 +277,12 @@ class ResponseSocket:
                     await self._refuse(stream, 400, text)
                 return
             async with self._turns.setdefault(stream, asyncio.Lock()):
-                if not message.generates and not await self._counts(stream):
-                    return
                 request = self._request(message)
                 if request is None:
                     text = f"the request is larger than {self._most_bytes:,} bytes, with what was said before it"
                     await self._refuse(stream, 413, text)
-                elif message.generates:
-                    await self._exchange(request)
                 else:
-                    await self._warmed(request, message.model)
+                    await self._exchange(request)
         except Unmanageable:
             if await self._counts(stream):
                 await self._refuse(stream, 400, "a message is a JSON object, and its input a string or a list of items")
@@ -308,11 +304,9 @@ class ResponseSocket:
         if len(message.head) + len(before) + len(message.new) > self._most_bytes:
             return None
         items = b",".join(part for part in (before, message.new) if part)
-        if not message.generates:
-            return SocketRequest(b"", message.stream, items, after)
         named = b"" if after is None else b',"previous_response_id":%b' % msgspec.json.encode(after)
         body = b'%b%b,"input":[%b]}' % (message.head, named, items)
-        return SocketRequest(body, message.stream, items, after, message.headers)
+        return SocketRequest(body, message.stream, items, after, message.headers, message.generates)
 
     async def _counts(self, stream: str) -> bool:
         """Count a message that asks nobody as a request of its tenant; False where the client was told why it can't."""
@@ -339,30 +333,15 @@ class ResponseSocket:
             is_said = True
             return {"type": "http.request", "body": request.body}
 
-        scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers]}
+        scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers], WARMS: not request.generates}
         await self._serve(scope, receive, answer.take)
         if not answer.is_over:
             await self._refuse(request.stream, *answer.error())
 
-    async def _warmed(self, request: SocketRequest, model: str) -> None:
-        """A response without a word, from which the client goes on: nobody is asked for it."""
-        response: dict[str, Any] = {
-            "id": f"resp_{secrets.token_hex(24)}", "object": "response", "created_at": 0, "status": "in_progress",
-            "model": model, "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
-            "error": None, "incomplete_details": None, "usage": None,
-        }  # fmt: skip
-        await self._tell(request.stream, {"type": "response.created", "sequence_number": 0, "response": response})
-        response["status"] = "completed"
-        response["usage"] = {
-            "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
-        }  # fmt: skip
-        await self._remember(request, response)
-        await self._tell(request.stream, {"type": "response.completed", "sequence_number": 1, "response": response})
-
     async def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
         identity = str(response.get("id"))
-        if await self._knows(identity):
+        # What goes on from a warm-up here is the first request of its conversation, and says everything.
+        if request.generates and await self._knows(identity):
             return
         said = response.get("output")
         output = map(msgspec.json.encode, said) if isinstance(said, list) else ()
@@ -465,7 +444,6 @@ def _read(raw: bytes) -> SocketMessage:
         head=msgspec.json.encode({**rest, "stream": True})[:-1],
         new=_items(fields.get("input")),
         after=None if after is None else str(after),
-        model=str(_value(fields, "model") or ""),
         generates=_value(fields, "generate") is not False,
         headers=metadata_headers(_value(fields, "client_metadata")),
     )
