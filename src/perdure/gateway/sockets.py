@@ -334,9 +334,12 @@ class ResponseSocket:
             return {"type": "http.request", "body": request.body}
 
         scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers], WARMS: not request.generates}
-        await self._serve(scope, receive, answer.take)
-        if not answer.is_over:
-            await self._refuse(request.stream, *answer.error())
+        try:
+            await self._serve(scope, receive, answer.take)
+            if not answer.is_over:
+                await self._refuse(request.stream, *answer.error())
+        finally:
+            del request  # whoever waited for the client to leave was cancelled: a cycle, which would keep the body
 
     async def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
         identity = str(response.get("id"))
