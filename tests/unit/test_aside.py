@@ -223,7 +223,7 @@ def test_what_fails_aside_is_let_go_of_at_once() -> None:
         def work() -> None:
             raise ValueError(len(large))
 
-        with pytest.raises(ValueError, match="^3$"):
+        with pytest.raises(ValueError, match="3"):
             await run_aside(LARGE_BYTES + 1, work)
 
     async def failed() -> weakref.ref[Large]:

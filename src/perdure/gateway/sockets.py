@@ -117,10 +117,15 @@ class SocketRequest:
 
     body: bytes
     stream: str
-    items: bytes
+    start: int  # of its items in the body
     after: str | None
     headers: tuple[tuple[bytes, bytes], ...] = ()
     generates: bool = True
+
+    @property
+    def items(self) -> bytes:
+        """What stands between the brackets of its input, which is the last of the body."""
+        return self.body[self.start : -len(b"]}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +283,7 @@ class ResponseSocket:
                 return
             async with self._turns.setdefault(stream, asyncio.Lock()):
                 request = self._request(message)
+                del message  # the request says it all
                 if request is None:
                     text = f"the request is larger than {self._most_bytes:,} bytes, with what was said before it"
                     await self._refuse(stream, 413, text)
@@ -306,7 +312,8 @@ class ResponseSocket:
         items = b",".join(part for part in (before, message.new) if part)
         named = b"" if after is None else b',"previous_response_id":%b' % msgspec.json.encode(after)
         body = b'%b%b,"input":[%b]}' % (message.head, named, items)
-        return SocketRequest(body, message.stream, items, after, message.headers, message.generates)
+        start = len(body) - len(items) - len(b"]}")
+        return SocketRequest(body, message.stream, start, after, message.headers, message.generates)
 
     async def _counts(self, stream: str) -> bool:
         """Count a message that asks nobody as a request of its tenant; False where the client was told why it can't."""
@@ -314,7 +321,7 @@ class ResponseSocket:
         async def receive() -> AsgiMessage:
             return {"type": "http.request", "body": b""}
 
-        answer = SocketAnswer(SocketRequest(b"", stream, b"", None), self._send, _unheard, self._most_bytes)
+        answer = SocketAnswer(SocketRequest(b"", stream, 0, None), self._send, _unheard, self._most_bytes)
         await self._serve({**self._scope, ONLY_COUNTS: True}, receive, answer.take)
         if answer.is_allowed:
             return True
@@ -323,23 +330,18 @@ class ResponseSocket:
 
     async def _exchange(self, request: SocketRequest) -> None:
         answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
-        is_said = False
+        bodies = [request.body]
 
-        async def receive() -> AsgiMessage:
-            nonlocal is_said
-            if is_said:
-                await self._gone.wait()
-                return {"type": "http.disconnect"}
-            is_said = True
-            return {"type": "http.request", "body": request.body}
+        async def receive() -> AsgiMessage:  # its frame stays until the next collection, and may not know the body
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop()}
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
 
         scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers], WARMS: not request.generates}
-        try:
-            await self._serve(scope, receive, answer.take)
-            if not answer.is_over:
-                await self._refuse(request.stream, *answer.error())
-        finally:
-            del request  # whoever waited for the client to leave was cancelled: a cycle, which would keep the body
+        await self._serve(scope, receive, answer.take)
+        if not answer.is_over:
+            await self._refuse(request.stream, *answer.error())
 
     async def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
         identity = str(response.get("id"))
