@@ -32,7 +32,6 @@ from perdure.gateway.requests import LARGE_BODY_BYTES, ClientProtocol, Unmanagea
 from perdure.gateway.sockets import (
     LARGE_MESSAGES,
     ONLY_COUNTS,
-    WARMS,
     WEIGHED,
     AsgiMessage,
     AsgiScope,
@@ -322,17 +321,13 @@ class GatewayApp:
             admission.answered, tenant.id, config.max_waiting, own=limits.concurrent, seconds=config.queue_seconds
         )
         if scope.get(ONLY_COUNTS):
-            record.kind = "socket"
+            record.kind = "warm"
             async with answered():
                 await _answer(send, 200, b"{}")
             return
         if (body := await self._arrived(side, tenant, scope, receive, send, record, held)) is None:
             return
-        if scope.get(WARMS):
-            kind, is_turn = "warm", False
-        elif scope["method"] != "POST" or not route.is_managed:
-            kind = "other"
-        record.kind = kind
+        record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         record.is_call = is_turn and scope["method"] == "POST"
         is_shared = upstream in tenant.shared  # then its account has others' responses, too
         is_vouched = False  # what of them is asked for is the tenant's own
@@ -644,14 +639,13 @@ class GatewayApp:
     ) -> None:
         """Run an exchange, in its place, until it ends or the client goes away, which cancels the upstream."""
         refusal: Refusal | None = None
-        watched = [exchange]
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
                 while (await receive())["type"] != "http.disconnect":
                     pass
-                if watched and not watched[0].is_over:
-                    watched[0].record.ending = "cancelled"
+                if not exchange.is_over:
+                    exchange.record.ending = "cancelled"
                     self.gateway.metrics.cancelled.inc()
                     tasks.cancel_scope.cancel()
 
@@ -661,8 +655,6 @@ class GatewayApp:
                     await exchange.run(kind, send)
             except Refusal as e:
                 refusal = e
-            finally:
-                watched.clear()  # the cancelled task is a cycle, which would keep the body until the next collection
             tasks.cancel_scope.cancel()
         if refusal is not None:
             raise refusal

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,30 +113,11 @@ def answer_of(done: CompactedHistory, created: float, cap: int | None) -> tuple[
     response = _response(done, created, cap)
     if not done.incoming.is_stream:
         return msgspec.json.encode(response), "application/json"
-    return _stream(_events(response, done.item)), "text/event-stream"
-
-
-def warm_answer(response: str, model: str, created: float) -> bytes:
-    """Make the events of a response without a word, from which a client goes on: nobody is asked for it."""
-    told: dict[str, Any] = {
-        "id": response, "object": "response", "created_at": int(created), "status": "in_progress",
-        "model": model, "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
-        "error": None, "incomplete_details": None, "usage": None,
-    }  # fmt: skip
-    usage = {
-        "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
-    }  # fmt: skip
-    done = {**told, "status": "completed", "usage": usage}
-    return _stream([{"type": "response.created", "response": told}, {"type": "response.completed", "response": done}])
-
-
-def _stream(events: Iterable[dict[str, Any]]) -> bytes:
     lines = (
         b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode({**event, "sequence_number": number}))
-        for number, event in enumerate(events)
+        for number, event in enumerate(_events(response, done.item))
     )
-    return b"".join(lines)
+    return b"".join(lines), "text/event-stream"
 
 
 def _events(response: dict[str, Any], item: dict[str, Any]) -> Iterator[dict[str, Any]]:

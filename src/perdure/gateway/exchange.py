@@ -13,8 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -36,7 +35,7 @@ from perdure.errors import (
 from perdure.events import ModelCalled, ModelFailed
 from perdure.gateway.access import RequestRecord
 from perdure.gateway.admission import HeldPlaces
-from perdure.gateway.compactions import CompactedHistory, answer_of, response_id, warm_answer
+from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import TOO_LARGE, UnreadableEncoding, decoded, encoded
 from perdure.gateway.frames import CONTENT_TYPE as FRAMES
@@ -48,7 +47,6 @@ from perdure.gateway.requests import (
     AnswerReader,
     ClientProtocol,
     Unmanageable,
-    fields_of,
     repeated_name,
 )
 from perdure.gateway.responses import (
@@ -77,7 +75,6 @@ from perdure.gateway.upstream import (
 from perdure.transcript.messages import Usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-T = TypeVar("T")
 
 _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
@@ -194,9 +191,6 @@ class GatewayExchange:
         may_compact = kind == "compact" or (kind == "turn" and is_responses and TRIGGER in self._said)
         turn: GatewayTurn | None = None
         try:
-            if kind == "warm":
-                await self._warmed_up(send)
-                return
             if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
                 metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
                 await self._compacted(done, send)
@@ -291,7 +285,7 @@ class GatewayExchange:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
         gateway = self._gateway
         try:
-            turn = await self._begun(self._gateway.active.turns.begin)
+            turn = await self._begun()
         except Unmanageable as e:
             self._passes(e.reason)
             self._instead = await self._past()
@@ -311,37 +305,15 @@ class GatewayExchange:
         gateway.metrics.saved.inc(turn.spared_tokens)
         return turn
 
-    async def _begun(self, begin: Callable[..., Awaitable[T]]) -> T:
+    async def _begun(self) -> GatewayTurn:
         """The turn; where only the upstream has what it goes on from, with all of that said in full."""
-        who = self._who()
+        turns, who = self._gateway.active.turns, self._who()
         try:
-            return await begin(who, self._said)
+            return await turns.begin(who, self._said)
         except Unmanageable as e:
             if e.reason != "unknown_answer" or (fetched := await self._fetched()) is None:
                 raise
-        return await begin(who, fetched[1], fetched=fetched[0])
-
-    async def _warmed_up(self, send: Send) -> None:
-        """Answer without a word what is said before anything is asked; of what can't be managed nothing is kept here.
-
-        Raises `JournalError`.
-        """
-        gateway, inquiry, response = self._gateway, self._inquiry, response_id()
-        route = gateway.active.gateway.route(inquiry.route)
-        if route is not None and route.is_managed:
-            try:
-                await self._begun(partial(gateway.active.turns.warmed, response=response))
-            except Unmanageable as e:
-                self._passes(e.reason)
-            except JournalError:
-                raise
-            except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
-                self._passes(_reason(e))
-                _warn("a warm-up isn't recorded", e)
-        gateway.metrics.requests.labels(inquiry.route, "warm", self._mode).inc()
-        model = msgspec.json.decode(fields_of(self._said).get("model", b'""'))
-        body = warm_answer(response, str(model or ""), gateway.clock.now())
-        await self._own_answer(send, 200, body, "text/event-stream")
+        return await turns.begin(who, fetched[1], fetched=fetched[0])
 
     async def _refuse_leaning(self, error: JournalError) -> None:
         """Raise `_SessionAway` for a request that goes on from what only its session has."""

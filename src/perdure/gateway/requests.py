@@ -248,12 +248,6 @@ class ClientRequest:
     fetched: str = ""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to answer."""
-        goes_on = self.continues and (self.wants_compaction or self.lead or self.skipped)
-        return not self.history and not goes_on
-
-    @property
     def is_stream(self) -> bool:
         return bytes(self.fields.get("stream", b"")).strip() == b"true"
 

@@ -94,6 +94,8 @@ class ResponsesProtocol:
             start = first = 0  # what the developer said first was said before
         elif _SEALED in body:
             continues, start = next(_sealed_places(messages, end), ("", start))
+        if start == end and not (continues and (wants_compaction or start)):
+            raise Unmanageable("no_messages")
         return replace(
             whole,
             history=messages[start:end],

@@ -8,6 +8,7 @@ it. Everything else, such as who may come in, sessions and limits, is that of a 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -44,8 +45,7 @@ MOST_AT_ONCE = 16  # responses that a connection may be making
 LARGE_MESSAGES = "perdure.large_messages"  # an extension: the server learns how places are taken for large messages
 PLACES = "perdure.places"  # of a message: the places that it holds already for its size
 WEIGHED = "perdure.weighed"  # of a request's scope: those are held for its body
-ONLY_COUNTS = "perdure.only_counts"  # …: it counts as any other, and that is all
-WARMS = "perdure.warms"  # …: it asks nobody; what it says is kept, and goes on by its id
+ONLY_COUNTS = "perdure.only_counts"  # …: it counts as any other, and no upstream is asked
 _OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
 _METADATA_HEADER = "ws_request_header_"  # before the names of headers that a client says in a message's metadata …
 _METADATA_HEADERS = "x_openai_"  # … and those that go up: how the provider is to read the request, and no key
@@ -117,15 +117,9 @@ class SocketRequest:
 
     body: bytes
     stream: str
-    start: int  # of its items in the body
+    items: bytes
     after: str | None
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    generates: bool = True
-
-    @property
-    def items(self) -> bytes:
-        """What stands between the brackets of its input, which is the last of the body."""
-        return self.body[self.start : -len(b"]}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +134,7 @@ class SocketMessage:
     head: bytes
     new: bytes | None  # None: no input that can be read
     after: str | None
+    model: str
     generates: bool
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -282,13 +277,16 @@ class ResponseSocket:
                     await self._refuse(stream, 400, text)
                 return
             async with self._turns.setdefault(stream, asyncio.Lock()):
+                if not message.generates and not await self._counts(stream):
+                    return
                 request = self._request(message)
-                del message  # the request says it all
                 if request is None:
                     text = f"the request is larger than {self._most_bytes:,} bytes, with what was said before it"
                     await self._refuse(stream, 413, text)
-                else:
+                elif message.generates:
                     await self._exchange(request)
+                else:
+                    await self._warmed(request, message.model)
         except Unmanageable:
             if await self._counts(stream):
                 await self._refuse(stream, 400, "a message is a JSON object, and its input a string or a list of items")
@@ -310,10 +308,11 @@ class ResponseSocket:
         if len(message.head) + len(before) + len(message.new) > self._most_bytes:
             return None
         items = b",".join(part for part in (before, message.new) if part)
+        if not message.generates:
+            return SocketRequest(b"", message.stream, items, after)
         named = b"" if after is None else b',"previous_response_id":%b' % msgspec.json.encode(after)
         body = b'%b%b,"input":[%b]}' % (message.head, named, items)
-        start = len(body) - len(items) - len(b"]}")
-        return SocketRequest(body, message.stream, start, after, message.headers, message.generates)
+        return SocketRequest(body, message.stream, items, after, message.headers)
 
     async def _counts(self, stream: str) -> bool:
         """Count a message that asks nobody as a request of its tenant; False where the client was told why it can't."""
@@ -321,7 +320,7 @@ class ResponseSocket:
         async def receive() -> AsgiMessage:
             return {"type": "http.request", "body": b""}
 
-        answer = SocketAnswer(SocketRequest(b"", stream, 0, None), self._send, _unheard, self._most_bytes)
+        answer = SocketAnswer(SocketRequest(b"", stream, b"", None), self._send, _unheard, self._most_bytes)
         await self._serve({**self._scope, ONLY_COUNTS: True}, receive, answer.take)
         if answer.is_allowed:
             return True
@@ -330,23 +329,40 @@ class ResponseSocket:
 
     async def _exchange(self, request: SocketRequest) -> None:
         answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
-        bodies = [request.body]
+        is_said = False
 
-        async def receive() -> AsgiMessage:  # its frame stays until the next collection, and may not know the body
-            if bodies:
-                return {"type": "http.request", "body": bodies.pop()}
-            await self._gone.wait()
-            return {"type": "http.disconnect"}
+        async def receive() -> AsgiMessage:
+            nonlocal is_said
+            if is_said:
+                await self._gone.wait()
+                return {"type": "http.disconnect"}
+            is_said = True
+            return {"type": "http.request", "body": request.body}
 
-        scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers], WARMS: not request.generates}
+        scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers]}
         await self._serve(scope, receive, answer.take)
         if not answer.is_over:
             await self._refuse(request.stream, *answer.error())
 
+    async def _warmed(self, request: SocketRequest, model: str) -> None:
+        """A response without a word, from which the client goes on: nobody is asked for it."""
+        response: dict[str, Any] = {
+            "id": f"resp_{secrets.token_hex(24)}", "object": "response", "created_at": 0, "status": "in_progress",
+            "model": model, "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+            "error": None, "incomplete_details": None, "usage": None,
+        }  # fmt: skip
+        await self._tell(request.stream, {"type": "response.created", "sequence_number": 0, "response": response})
+        response["status"] = "completed"
+        response["usage"] = {
+            "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
+        }  # fmt: skip
+        await self._remember(request, response)
+        await self._tell(request.stream, {"type": "response.completed", "sequence_number": 1, "response": response})
+
     async def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
         identity = str(response.get("id"))
-        # What goes on from a warm-up here is the first request of its conversation, and says everything.
-        if request.generates and await self._knows(identity):
+        if await self._knows(identity):
             return
         said = response.get("output")
         output = map(msgspec.json.encode, said) if isinstance(said, list) else ()
@@ -449,6 +465,7 @@ def _read(raw: bytes) -> SocketMessage:
         head=msgspec.json.encode({**rest, "stream": True})[:-1],
         new=_items(fields.get("input")),
         after=None if after is None else str(after),
+        model=str(_value(fields, "model") or ""),
         generates=_value(fields, "generate") is not False,
         headers=metadata_headers(_value(fields, "client_metadata")),
     )

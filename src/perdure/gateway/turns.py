@@ -190,7 +190,7 @@ class TurnMaker:
         self._limits, self._max_messages = limits, max_messages
         self._known, self._bodies = LinkCache(), BodyCache()
 
-    async def read(self, who: Requester, body: bytes, *, may_be_empty: bool = False) -> ClientRequest:
+    async def read(self, who: Requester, body: bytes) -> ClientRequest:
         """A body as far as it is new. Items of answers that it only names are read as if it said them.
 
         Raises `Unmanageable`.
@@ -202,8 +202,6 @@ class TurnMaker:
         seen = self._bodies.seen(who.seed, whole)
         new_bytes = len(whole) - (seen.ends[-1] if seen else 0)
         read = await run_aside(new_bytes, lambda: who.side.read(whole, taken_apart(whole, seen, who.side.array)))
-        if read.is_empty and not may_be_empty:
-            raise Unmanageable("no_messages")
         return read if whole is body else replace(read, body=said, conversation=conversation)
 
     async def _in_conversation(self, who: Requester, body: bytes) -> tuple[bytes, ConversationTurn | None]:
@@ -329,23 +327,6 @@ class TurnMaker:
         if incoming.conversation is not None:  # its session is shorter now, and what was said is in it
             await who.sessions.conversations.answered(incoming.conversation, "", ())
         return done
-
-    async def warmed(self, who: Requester, body: bytes, *, response: str, fetched: str = "") -> None:
-        """Record what is said before anything is asked, so that this id goes on from there. Raises `Unmanageable`.
-
-        What the developer says alone is a history then, since the front of a request isn't kept without one.
-        """
-        incoming = replace(await self.read(who, body, may_be_empty=True), fetched=fetched)
-        if not incoming.history:
-            incoming = replace(incoming, history=incoming.lead, lead=())
-        links = await self.links(who, incoming)
-        with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route, self._traces(who, incoming, links)) as held:
-                await held.keepers.collect(held.session)
-                await _append_new(who, incoming, held, links)
-                await _record_front(who, incoming, held)
-                await who.sessions.call(held, client_session(who.headers, incoming))
-                await _begin_answer(who, held, held.head, response)
 
     async def shadow(self, who: Requester, body: bytes, *, is_sent: bool) -> bytes | None:
         """What a shaped session would send if nothing could be recorded, or just to be counted; None for what came.
@@ -473,7 +454,9 @@ class TurnMaker:
         held, asked = turn.held, turn.asked
         with anyio.CancelScope(shield=True):
             async with held.lock:
-                await _begin_answer(turn.who, held, asked, response)
+                await held.session.record(asked.begun(response))
+                turn.who.sessions.enter(held, [(asked.count, asked.link)], [response])
+                await held.journal.store()
         turn.response = response
         turn.who.sessions.under_way.add(response)
 
@@ -562,13 +545,6 @@ class TurnMaker:
         async with held.lock:
             await rest_aside(held.session)
             await turn.who.sessions.keep(held)
-
-
-async def _begin_answer(who: Requester, held: CachedSession, place: HistoryPosition, response: str) -> None:
-    """Keep the id of an answer with the place that it begins behind, before its client sees it."""
-    await held.session.record(place.begun(response))
-    who.sessions.enter(held, [(place.count, place.link)], [response])
-    await held.journal.store()
 
 
 async def _set_body(turn: GatewayTurn) -> None:
