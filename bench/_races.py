@@ -106,21 +106,27 @@ def _stamp() -> Stamp:
 def _writer(folder: Path, opened: Open, plan: Race, number: int) -> None:
     log = os.open(folder / "acknowledged" / str(number), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     done = os.read(log, 1 << 24).count(b"\n")
-    anyio.run(_edits, opened(folder / "memory"), plan, number, (log, done))
+    anyio.run(_edits, folder, opened(folder / "memory"), plan, number, (log, done))
     os.close(log)
 
 
-async def _edits(store: MemoryStore, plan: Race, number: int, log: tuple[int, int]) -> None:
+async def _edits(folder: Path, store: MemoryStore, plan: Race, number: int, log: tuple[int, int]) -> None:
     chance = Random(f"{plan.seed} {number} {log[1]} {os.getpid()}")
     for count in range(log[1], plan.edits):
         name = f"{chance.randrange(plan.files)}.md"
         read = await store.read(name)
         base = read.text if read else ""
         line = f"- writer {number} edit {count} of {os.getpid()}\n"
-        await anyio.sleep(chance.random() / 500)
+        await (anyio.sleep(chance.random() / 500) if count else _meet(folder / "acknowledged", plan.writers))
         text = _with(base, line, f"- writer {number} ", is_change=chance.random() < 0.3)
         done = await store.write(SaveMemory(name=name, text=text, base=base), _stamp(), mode="auto")
         os.write(log[0], f"{done.outcome}\t{line}".encode())
+
+
+async def _meet(logs: Path, writers: int) -> None:
+    """Wait until each writer has read once, so that their first edits race on any machine."""
+    while len(list(logs.iterdir())) < writers:
+        await anyio.sleep(0.002)
 
 
 def _with(base: str, line: str, mine: str, *, is_change: bool) -> str:
