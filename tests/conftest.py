@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.tiers import NIGHTLY, examples, select_nightly
+from tests.tiers import NIGHTLY, examples, needs_postgres, select_nightly
 
 if TYPE_CHECKING:
     from perdure.testing.postgres import PostgresServer
@@ -54,10 +54,17 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--rewrite-golden goes without -n: workers would write over the rows of one another")
 
 
+@pytest.hookimpl(tryfirst=True)  # before workers read which tests go together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to `make nightly` what is marked so, and of tests marked `quick(n)` all but n cases."""
+    """Leave to `make nightly` what is marked so, and of tests marked `quick(n)` all but n cases.
+
+    What needs PostgreSQL goes to one worker, so that one server is started.
+    """
     if NIGHTLY or config.getoption("--rewrite-golden"):
         return
+    for item in items:
+        if needs_postgres(item):
+            item.add_marker(pytest.mark.xdist_group("postgres"))
     left = select_nightly(items)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
     items[:] = [item for item in items if item.nodeid not in left]

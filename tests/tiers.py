@@ -51,7 +51,16 @@ def select_nightly(items: Iterable[pytest.Item]) -> set[str]:
     return left
 
 
-def _is_on_another_store(item: pytest.Item) -> bool:
+def needs_postgres(item: pytest.Item) -> bool:
+    """Return whether a test asks for a server, by a fixture or as one of its stores."""
+    return _is_on_database(item) or "postgres_server" in getattr(item, "fixturenames", ())
+
+
+def _is_on_database(item: pytest.Item) -> bool:
     cases = getattr(item, "callspec", None)
+    return cases is not None and any(value in DATABASES for value in cases.params.values())
+
+
+def _is_on_another_store(item: pytest.Item) -> bool:
     is_asked_for = any(item.get_closest_marker(name) is not None for name in ("both_stores", "only_on"))
-    return cases is not None and not is_asked_for and any(value in DATABASES for value in cases.params.values())
+    return not is_asked_for and _is_on_database(item)

@@ -393,6 +393,7 @@ def test_two_sessions_at_once_and_what_cannot_be(folder: Path, env: dict[str, st
         assert not server.violations()
 
 
+@pytest.mark.nightly
 def test_what_a_person_should_know_is_said_before_the_first_answer(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-8: an untrusted folder's settings and the editor's MCP servers aren't used, and that is said."""
     (folder / ".perdure").mkdir()
@@ -512,6 +513,7 @@ def test_an_editor_that_reads_nothing_holds_no_process(folder: Path, env: dict[s
         assert one.stderr.read() == b""
 
 
+@pytest.mark.nightly
 def test_answers_that_are_none_end_nothing(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: only an answer with the very id of a question is one; an error of any kind is a no."""
     odd = [b"{}", b"[0]", b'"0"', b"false", b"0.0", b"null"]
@@ -545,6 +547,7 @@ def test_a_request_that_misfits_is_answered_in_a_line(folder: Path, env: dict[st
         assert one.process.wait(20) == 0 and one.stderr.read() == b""
 
 
+@pytest.mark.nightly
 def test_a_question_shows_what_would_run(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: nothing in a command reorders or hides what the person reads of it."""
     command = "rm -rf x #\u202e sl\u200b\x1b[8m"

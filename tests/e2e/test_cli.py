@@ -123,6 +123,7 @@ def test_replay_takes_a_window_an_output_limit_a_model_and_settings(run: Any, lo
     assert result["window"] == 1_000_000
 
 
+@pytest.mark.nightly
 def test_replay_for_people_tells_what_fires(run: Any, place: Path) -> None:
     path = place / "long.jsonl"
     path.write_bytes(log_bytes(turns=30, words=2_000))
@@ -165,6 +166,7 @@ def test_folders_are_searched_and_other_json_is_left_out(run: Any, place: Path) 
     assert run("replay", place / "none").code == 3
 
 
+@pytest.mark.nightly
 def test_several_files_end_with_a_table_and_may_run_in_processes(place: Path, log: Path) -> None:
     other = place / "other.jsonl"
     other.write_bytes(log.read_bytes())

@@ -96,6 +96,7 @@ TOOL = {"name": "Bash", "description": "Runs a command.", "input_schema": {"type
 WITHOUT = "There is no recall tool here"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kept", ["memory", "disk"])
 @pytest.mark.parametrize("has_tool", [True, False])
 def test_a_library_session_names_the_tool_or_who_else_has_it(tmp_path: Path, kept: str, *, has_tool: bool) -> None:

@@ -193,7 +193,7 @@ class DeadDisk(Disk):
         super().sync_directory(path)
 
 
-STRIDE = 60  # of some hundred changes; each of them is the last one in `make nightly`
+STRIDE = 150  # of some hundred changes; each of them is the last one in `make nightly`
 
 
 @pytest.mark.quick(1)

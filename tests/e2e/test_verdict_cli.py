@@ -86,6 +86,7 @@ def test_the_verdict_of_a_users_own_logs(run: Any, place: Path, monkeypatch: pyt
     assert "findable now: all of it" in run("verdict").out
 
 
+@pytest.mark.nightly
 def test_the_sums_are_those_of_the_logs(run: Any, place: Path) -> None:
     """CLI-2: paid by the usage, doing nothing by the whole history, what left the window by what was said before."""
     log = write(place / "logs" / "s1.jsonl", *compacted_log())
@@ -110,6 +111,7 @@ def test_the_sums_are_those_of_the_logs(run: Any, place: Path) -> None:
     assert found["facts"]["kept"] > found["facts"]["logged_kept"]
 
 
+@pytest.mark.nightly
 def test_calls_that_would_not_fit_are_counted(run: Any, place: Path) -> None:
     """CLI-2: doing nothing ends at the window."""
     write(place / "logs" / "s1.jsonl", *compacted_log(turns=33))

@@ -16,7 +16,7 @@ from typing import get_args
 import anyio
 import msgspec
 import pytest
-from tests.tiers import TIMES
+from tests.tiers import NIGHTLY, TIMES
 
 from perdure.adapters.journal import FileJournal, verify
 from perdure.adapters.journal.reading import open_journal_reader
@@ -132,7 +132,7 @@ def test_the_sample_holds_every_kind_of_record() -> None:
 def mutants(journal: Journal) -> Iterator[Mutant]:
     """Each byte changed (in CI in one bit, else in every one), taken away, and the end of the file."""
     raw, chance = journal.raw, random.Random(9)
-    for at in range(len(raw)):
+    for at in range(0, len(raw), 1 if NIGHTLY else 3):
         number = journal.line_of(at)
         for bit in [chance.randrange(8)] if LONG == 1 else range(8):
             flipped = bytearray(raw)
@@ -254,7 +254,7 @@ def test_orders_and_repetitions_of_every_kind_of_record(tmp_path: Path) -> None:
 
     async def body() -> None:
         mark = await remembered(path, journal.raw)
-        for mutant in orders(journal, chance, 300 * LONG):
+        for mutant in orders(journal, chance, 300 * LONG if NIGHTLY else 60):
             if mutant[1] != journal.raw:
                 await check(path, journal, mutant, mark, is_mended=True)
 

@@ -140,6 +140,7 @@ async def told(store: StoredMemories) -> dict[str, str]:
     return found
 
 
+@pytest.mark.quick(2)
 @pytest.mark.anyio
 @pytest.mark.parametrize("undoes", [False, True])
 @pytest.mark.parametrize("kind", [Failing, Dying])

@@ -92,6 +92,7 @@ def replayed_with(model: ScriptedModel, **settings: Any) -> dict[str, Any]:
     return anyio.run(replay_recording, recording, "made.jsonl", options, (model,))
 
 
+@pytest.mark.nightly
 def test_notes_come_first_and_cost_no_call() -> None:
     """CMP-1, CMP-2: notes are kept as the session goes, and compaction from them asks nobody."""
     model = ScriptedModel([SUMMARY] * 9)
@@ -115,6 +116,7 @@ def test_a_model_writes_the_records() -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_model_that_fails_leaves_the_ledger() -> None:
     """CMP-1: the next strategy is tried, and the report says why."""
     result = replayed_with(ScriptedModel(["nothing of use"] * 30), notes=False)
@@ -138,6 +140,7 @@ def test_an_invalid_request_is_counted() -> None:
     assert judged.first_violation
 
 
+@pytest.mark.nightly
 @pytest.mark.e2e
 def test_a_model_is_asked_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-2: `--summarizer` takes the names of docs/use/models.md; an unknown one is said before anything runs."""

@@ -74,7 +74,7 @@ def test_made_sessions(name: str, variant: str, rewrite_golden: bool, keep: Path
     compared(MADE, name, variant, rows_of(name, LOGS[name](), variant, keep), rewrite_golden)
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(8)
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: opaque(path.relative_to(DATA).as_posix()))

@@ -56,40 +56,37 @@ def examples_of(command: Any) -> list[str]:
     return [line.strip() for line in lines.splitlines()[1:]]
 
 
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_every_help_screen_has_examples_that_parse(words: tuple[str, ...]) -> None:
-    """CLI-6: and each is about that very command."""
-    lines = examples_of(EVERY[words])
-    assert lines
+def check_screen(words: tuple[str, ...]) -> None:
+    """Refuse a help screen without examples of its own, with Python's types, a long first line or a silent option."""
+    command = EVERY[words]
+    lines = examples_of(command)
+    assert lines, "no examples"
     for line in lines:
         assert line.startswith(" ".join(("perdure", *words))), line
         parsed(line)
+    shown = command.get_help(command.make_context(words[-1] if words else "perdure", [], resilient_parsing=True))
+    assert shown.startswith("Usage: ") and not re.search(r"\[\[|\{\[|\.\.\.\}|<(str|path|int|list)", shown), shown
+    first = (command.help or "").partition("\n")[0]
+    assert first.endswith(".") and len(first) <= LINE_CHARS, f"{len(first)}: {first}"
+    silent = [one.name for one in command.params if not (getattr(one, "help", None) or one.name == "help")]
+    assert not silent, silent
+
+
+def test_every_help_screen_is_plain_and_its_examples_parse() -> None:
+    """CLI-6: of every command and group."""
+    faults = {}
+    for words in EVERY:
+        try:
+            check_screen(words)
+        except (AssertionError, typer.BadParameter.__base__) as e:  # type: ignore[misc]
+            faults[" ".join(words)] = str(e)
+    assert not faults
 
 
 def test_an_example_that_does_not_parse_is_found() -> None:
     for line in ("perdure compact", "perdure sessions shwo @last", "perdure replay x --windw 3"):
         with pytest.raises((AssertionError, typer.BadParameter.__base__)):  # type: ignore[arg-type]
             parsed(line)
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_a_help_screen_names_what_to_type_plainly(words: tuple[str, ...]) -> None:
-    """CLI-6: no doubled brackets, and no types of Python's."""
-    command = EVERY[words]
-    shown = command.get_help(command.make_context(words[-1] if words else "perdure", [], resilient_parsing=True))
-    assert shown.startswith("Usage: ") and not re.search(r"\[\[|\{\[|\.\.\.\}|<(str|path|int|list)", shown), shown
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_a_help_text_begins_with_a_short_sentence(words: tuple[str, ...]) -> None:
-    first = (EVERY[words].help or "").partition("\n")[0]
-    assert first.endswith(".") and len(first) <= LINE_CHARS, f"{len(first)}: {first}"
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
-    silent = [one.name for one in EVERY[words].params if not (getattr(one, "help", None) or one.name == "help")]
-    assert not silent
 
 
 def test_the_help_screen_is_grouped() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.rewinds import Story
+from tests.tiers import NIGHTLY
 
 from perdure.errors import RewindRefused
 
 pytestmark = pytest.mark.laws
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
-SEQUENCES = int(os.environ.get("PERDURE_TEST_REWINDS", "150"))
+SEQUENCES = int(os.environ.get("PERDURE_TEST_REWINDS", "150" if NIGHTLY else "40"))
 
 
 def rewound(seed: int, *, has_foreign: bool) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.tiers import examples
@@ -188,7 +187,7 @@ def test_deeds_are_within_the_permit(calls: list[tuple[str, dict[str, Any]]]) ->
     assert denials == [f"only Edit on {PATH} is allowed"] * fork.denied
 
 
-@hypothesis(max_examples=100)
+@examples(100)
 @given(
     st.lists(st.tuples(st.sampled_from([*template().split("\n"), "# Worklog", "_"]), st.text(max_size=9)), max_size=8)
 )

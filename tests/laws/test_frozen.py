@@ -99,6 +99,7 @@ def test_untouched_blocks_are_sent_as_they_came(steps: list[plans.Step]) -> None
                 assert part.raw == item.message.blocks[part.block].raw
 
 
+@pytest.mark.nightly
 def test_the_bytes_are_the_same_under_any_hash_seed() -> None:
     """REL-5: nothing in a request depends on the order of a set or on the process."""
     script = "from tests.laws.test_frozen import played_hash; print(played_hash())"

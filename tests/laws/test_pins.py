@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests.calls import numbered, used
 from tests.services import serve
+from tests.tiers import examples
 from tests.worlds import World, done
 
 from perdure.compaction.plan import CompactionPlan, keep_from, leaving_history, missing_pins, pin_budget
@@ -103,7 +103,7 @@ def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
     assert tuple(one.text for one in world.reopened(whole=True).view.state.pins) == PINS
 
 
-@hypothesis(max_examples=30)
+@examples(30)
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80), min_size=1, max_size=5, unique=True

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from perdure.compaction.ledger.handover import BELOW, HAND_OVER
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
@@ -123,7 +123,7 @@ def check(record: str, sections: int | None = None) -> None:
     assert not any(re.search(rf"<[\s/]*{tag}", low) for tag in CONTROL_TAGS)
 
 
-@hypothesis(max_examples=150, deadline=None)
+@examples(150)
 @given(STEPS, st.integers(300, 4_000), st.booleans())
 def test_nothing_in_a_record_looks_like_a_part_of_it(
     steps: list[tuple[str, str, str]], budget: int, has_tail: bool
@@ -135,7 +135,7 @@ def test_nothing_in_a_record_looks_like_a_part_of_it(
     assert done.tokens <= budget + (300 if has_tail else 0)
 
 
-@hypothesis(max_examples=100, deadline=None)
+@examples(100)
 @given(STEPS)
 def test_the_sections_are_those_that_were_written(steps: list[tuple[str, str, str]]) -> None:
     """CMP-15: read back, a record has exactly the sections that were put on it: none is forged, none is lost."""
@@ -144,7 +144,7 @@ def test_the_sections_are_those_that_were_written(steps: list[tuple[str, str, st
     check(done.text, len(sections))
 
 
-@hypothesis(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_the_words_of_a_person_are_read_back_as_they_were_said(texts: list[str]) -> None:
     """CMP-15, CMP-16: each message stands once, word for word but for the kind of line end, above or below."""

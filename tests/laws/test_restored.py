@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.calls import numbered, tracked, used, words
@@ -65,7 +64,7 @@ def calls(draw: st.DrawFn) -> list[Message]:
     return used("Bash", {"command": text, "run_in_background": True}, f"running in background with ID: {len(text)}")
 
 
-@hypothesis(max_examples=60)
+@examples(60)
 @given(
     st.lists(calls(), max_size=12),
     st.integers(0, 30_000),

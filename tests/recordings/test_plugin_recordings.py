@@ -25,7 +25,7 @@ def log(request: pytest.FixtureRequest, made_data: Path) -> Path:
     return path
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 def test_hooks_one_after_the_other_know_what_one_knows(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

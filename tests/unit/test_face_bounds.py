@@ -76,6 +76,7 @@ def _picture(size: int) -> dict[str, Any]:
 USE = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("place", ["said", "result"])
 def test_a_picture_that_the_model_is_never_shown_is_refused(place: str) -> None:
     """Finding L10: 10 MB are more than Messages takes; a model that isn't known may take them."""

@@ -43,12 +43,14 @@ def test_forks_are_valid_and_read_the_prefix(with_forks: dict[str, Any]) -> None
     assert cost["usd"] > 0
 
 
+@pytest.mark.nightly
 def test_the_replay_itself_knows_nothing_of_them(with_forks: dict[str, Any]) -> None:
     """CLI-2: not a number changes."""
     without = replayed(forks=False)
     assert "forks" not in without and with_forks == {**without, "forks": with_forks["forks"]}
 
 
+@pytest.mark.nightly
 def test_a_request_that_breaks_a_rule_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """CLI-2: what is counted as invalid can be; and what isn't read from the cache is seen."""
 

@@ -34,7 +34,7 @@ from perdure.logs.detect import read_recordings
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import base_tokens
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.nightly]  # a benchmark of ours: nobody is harmed before the night
 
 
 def talk(turns: int = 60) -> list[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from perdure.lab.bench.tuning import TODAY, RecordTuning, Tried, chosen_rows, gr
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.nightly]  # a benchmark of ours: nobody is harmed before the night
 
 
 def tried(session: str, setting: int, kept: int, words: int = 10) -> Tried:

@@ -6,9 +6,9 @@ import re
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.tiers import examples
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger import compact_messages
@@ -211,7 +211,7 @@ def test_one_order_newest_first() -> None:
     assert "newest first" in compact_messages(talk.messages, 12_000).text.split("\n")[0]
 
 
-@hypothesis(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.sampled_from(["user", "long", "short", "says", "report", "run", "fail", "todo", "edit"]), max_size=40),
     st.integers(60, 12_000),

@@ -89,6 +89,7 @@ def test_what_happened_is_told_in_order_with_undone_work() -> None:
     assert totals(told(talk).happenings)["compacted"][0] == 1
 
 
+@pytest.mark.nightly
 def test_a_long_session_is_drawn_with_evenly_many_turns() -> None:
     talk = Talk()
     for _ in range(MOST_TURNS + 150):
