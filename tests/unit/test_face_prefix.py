@@ -9,9 +9,11 @@ import pytest
 
 from perdure import Session
 from perdure.adapters.sinks import ListSink
+from perdure.context.accounting import account
 from perdure.errors import RecordRefused
 from perdure.events import PrefixMoved
 from perdure.testing import check_anthropic
+from perdure.transcript.history import message_digest
 from perdure.transcript.records import Front
 from perdure.wiring import SessionOptions, memory_session
 
@@ -57,6 +59,28 @@ def test_a_breakpoint_of_ones_own_is_no_other_prefix() -> None:
         assert len([one for one in sink.events if isinstance(one, PrefixMoved)]) == 1
 
     anyio.run(main)
+
+
+async def _seen(mark: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a session counts, sends and knows its messages by, with this on each of its blocks."""
+    call = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a.py"}, **mark}
+    hits = {"type": "search_result", "source": "b", "title": "B", "content": [text("two")], **mark}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [text("one", **mark), hits], **mark}
+    async with Session.in_memory() as session:
+        await session.record(Front(model="m", system=[text(STABLE, **mark)], tools=[{**TOOL, **mark}]))
+        await session.append(
+            {"role": "user", "content": [text("Hello", **mark)]},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result, text("Go on.", **mark)]},
+        )
+        counted = [item.sizes for item in session.view.items]
+        known = [message_digest(item.message) for item in session.view.items]
+        return counted, known, account(session.view, session.facts()), (await session.prepare()).data
+
+
+def test_a_breakpoint_in_a_message_counts_nothing_and_is_sent_by_us_alone() -> None:
+    """Finding L8, for messages: sizes, accounting, digests and the request are those without `cache_control`."""
+    assert anyio.run(_seen, MARK) == anyio.run(_seen, {})
 
 
 def _breakpoint(request: dict[str, Any]) -> list[str]:

@@ -192,6 +192,7 @@ def account(view: ContextView, facts: Facts) -> Accounting:
 def _add_front(sums: _Sums, front: Front | None) -> None:
     if front is None:
         return
+    front = front.unmarked()
     raws: tuple[tuple[CategoryName, tuple[bytes, ...]], ...] = (
         ("system prompt", tuple(bytes(raw) for raw in front.system if not carries_tools(raw))),
         ("tools", tuple(bytes(raw) for raw in (*filter(carries_tools, front.system), *front.tools))),

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from perdure.transcript.blocks import Block, Document, Image, Text, Thinking, ToolResult
+from perdure.transcript.blocks import Block, Document, Image, Text, Thinking, ToolResult, unmarked
 
 Estimator = Callable[[str], int]
 """Text in, tokens out."""
@@ -335,7 +335,7 @@ def block_size(block: Block) -> Size:
     if isinstance(value, Document):
         tokens = _document_tokens_of(value.source)
         return Size(tokens, tokens, tokens)
-    return _kept_item_size(block.raw) if block.type == "response_item" else json_size(block.raw)
+    return _kept_item_size(block.raw) if block.type == "response_item" else json_size(unmarked(block.raw))
 
 
 def _kept_item_size(raw: bytes) -> Size:
