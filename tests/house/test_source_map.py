@@ -271,7 +271,7 @@ def test_from_where_on_offsets_are_whole() -> None:
     window = int(said[1].replace(",", ""))
 
     def is_whole(one: Thresholds) -> bool:
-        taken = (one.usable - one.trigger, one.usable - one.block, one.limit - one.warning, one.limit - one.error)
+        taken = (one.usable - one.trigger, one.usable - one.block, one.trigger - one.warning, one.trigger - one.error)
         return taken == (
             settings.trigger_offset_tokens,
             settings.block_offset_tokens,

@@ -40,13 +40,13 @@ def test_the_published_thresholds_of_200k() -> None:
     """PRS-1: usable 180,000, trigger 167,000, warning 147,000, error 157,000, block 177,000."""
     known = limits()
     assert (known.reserve, known.usable, known.trigger, known.block) == (20_000, 180_000, 167_000, 177_000)
-    assert (known.warning, known.error, known.limit) == (147_000, 157_000, 167_000)
+    assert (known.warning, known.error, known.full) == (147_000, 157_000, 167_000)
 
 
 def test_with_auto_compaction_off() -> None:
     """PRS-1, PRS-7: L is usable for warnings (160,000), and block for what is left."""
     off = limits(auto_compact=False)
-    assert (off.warning, off.error, off.limit, off.auto) == (160_000, 170_000, 177_000, False)
+    assert (off.warning, off.error, off.full, off.auto) == (160_000, 170_000, 177_000, False)
 
 
 def test_the_older_era_is_reproduced_by_a_setting() -> None:

@@ -54,7 +54,7 @@ class Pressure(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Where pressure rises, in tokens. `limit` is L of PRS-7: what "percent left" counts down to."""
+    """Where pressure rises, in tokens. Nothing is left at `full` (PRS-7)."""
 
     window: int
     window_source: WindowSource
@@ -64,7 +64,7 @@ class Thresholds:
     block: int
     warning: int
     error: int
-    limit: int
+    full: int
     auto: bool
     by_hand: bool = False  # compaction is there, but only when somebody asks for it (CMP-7)
 
@@ -93,7 +93,7 @@ def thresholds(settings: Settings, model: ModelSpec, window: int, source: Window
         trigger = min(int(counted_usable * percent / 100), trigger)
     is_manual = settings.compact_timing == "manual"
     auto = settings.compact and settings.auto_compact and not is_manual
-    high = trigger if auto else usable
+    limit = trigger if auto else usable
     block = usable - min(settings.block_offset_tokens, usable // 50)
     return Thresholds(
         window=window,
@@ -102,9 +102,9 @@ def thresholds(settings: Settings, model: ModelSpec, window: int, source: Window
         usable=usable,
         trigger=trigger,
         block=block,
-        warning=high - min(settings.warning_offset_tokens, high * 15 // 100),
-        error=high - min(settings.error_offset_tokens, high * 8 // 100),
-        limit=trigger if auto else block,
+        warning=limit - min(settings.warning_offset_tokens, limit * 15 // 100),
+        error=limit - min(settings.error_offset_tokens, limit * 8 // 100),
+        full=trigger if auto else block,
         auto=auto,
         by_hand=settings.compact and not auto,
     )
@@ -223,8 +223,8 @@ def pressure_at(size: int, limits: Thresholds) -> Pressure:
 
 
 def percent_left(size: int, limits: Thresholds) -> float:
-    """How much of the way to L is left, 0 to 100 (PRS-7)."""
-    return max(0.0, (limits.limit - size) / limits.limit * 100)
+    """How much of the way to `full` is left, 0 to 100 (PRS-7)."""
+    return max(0.0, (limits.full - size) / limits.full * 100)
 
 
 def low_line(
