@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import typer
 from tests.house.test_links import broken, links
+from typer.core import TyperGroup
 
 from perdure import events
 from perdure.adapters.config import ALIASES, CLAUDE_KEYS, SWITCHES
 from perdure.cli.app import app
+from perdure.cli.chat.commands import COMMANDS
 from perdure.compaction.summary import UNITS_PER_TOKEN, _words_units
 from perdure.context.models import UNKNOWN
 from perdure.context.policy import Facts, Thresholds, thresholds
@@ -81,8 +83,8 @@ reactive compaction; hook can block it | PreCompact trigger, custom_instructions
 hook gives new instructions | PostCompact compact_summary | hooks from Claude's settings.json | 5 files, newest first
 5k per file, 50k together | skip files visible in kept messages | exclude transcript, plan, CLAUDE.md
 files read again from disk | todos, all items | plan path and content | skills 5k each
-async agents / background state | deferred tool definitions | SessionStart hooks / CLAUDE.md again
-memory selector, nested memory reset | order: boundary, summary, kept messages, restored | pairs protected
+async agents / background state | deferred tool definitions | SessionStart hooks again | CLAUDE.md again
+memory selector reset | nested memory reset | order: boundary, summary, kept messages, restored | pairs protected
 metadata re-appended | cache monitor told | system+tools prefix unchanged
 `<session>/session-memory/summary.md`, 0600/0700 | 10 sections, template | init at 5,000 | growth 5,000 and 10 calls
 natural break | only main thread | debounced, never two at once | fork shares prefix and tools
@@ -103,6 +105,7 @@ telemetry for each step
 """
 TERMS = [term.strip() for line in WORDS.strip().splitlines() for term in line.split(" | ")]
 SPAN = re.compile(r"`([^`]+)`")
+CODE_OF_REASON = re.compile(r"\A([a-z]+(?:_[a-z]+)+): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,30 +150,55 @@ def forth() -> tuple[MapRow, ...]:
 
 @cache
 def defined_in(file: Path) -> frozenset[str]:
-    """Return the names that a module defines anywhere, and the first words of its texts, such as codes of reasons."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                found.add(name)
-            case ast.Constant(value=str(text)) if text:
-                found.add(re.split(r"\W", text, maxsplit=1)[0])
-            case _:
-                pass
+    """Return what a module defines: names, members of classes as `Class.name`, and codes of reasons in its texts."""
+    tree = ast.parse(file.read_text())
+    found = set(names_of(tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for name in names_of(node.body)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= set(CODE_OF_REASON.findall(node.value))
     return frozenset(found)
 
 
-def is_there(name: str, files: tuple[str, ...]) -> bool:
-    """Whether something that the map calls ours is in one of the files of its row, or is a command."""
-    if name.startswith("perdure "):
-        command = typer.main.get_command(app)
-        return name.split()[1] in command.commands  # type: ignore[attr-defined]
-    if name.endswith(".md"):
-        return any(file.endswith(f"/{name}") for file in files)
-    modules = [SOURCES / file for file in files if file.endswith(".py")]
-    return any(name in defined_in(module) for module in modules if module.is_file())
+def names_of(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the functions, classes, fields and constants that stand right in a module or a class."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (one.id for one in targets if isinstance(one, ast.Name))
+            case _:
+                pass
+
+
+def named_in(row: MapRow, file: str) -> set[str]:
+    """Return which names of ours in this row stand in one of its files."""
+    names, module = SPAN.findall(row.ours), SOURCES / file
+    if not file.endswith(".py"):
+        return {name for name in names if file == f"prompts/{name}"}
+    found = {name for name in names if name in defined_in(module)}
+    if file == "cli/chat/commands.py":
+        found |= {name for name in names if name.removeprefix("/") in COMMANDS and name.startswith("/")}
+    elif file.startswith("cli/"):
+        found |= {name for name in names if name in commands() and name.split()[-1] in defined_in(module)}
+    return found
+
+
+@cache
+def commands() -> frozenset[str]:
+    """Return every command line: `perdure compact`, `perdure memory undo`."""
+    found, waiting = set[str](), [("perdure", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        found.add(name)
+        if isinstance(command, TyperGroup):
+            context = typer.Context(command)
+            waiting += [(f"{name} {one}", command.get_command(context, one)) for one in command.list_commands(context)]
+    return frozenset(found)
 
 
 def test_each_of_their_names_has_a_row() -> None:
@@ -186,17 +214,27 @@ def test_each_of_their_words_has_a_row() -> None:
 
 
 def test_each_of_ours_exists() -> None:
-    """DOC-1: the files are there, with the names that the row calls ours; settings, events and variables are known."""
+    """DOC-1: each name stands in a file of its row, and each file has one; settings, events and variables are known."""
     wrong = []
     for row in forth():
-        wrong += [f"{row.first}: no file {file}" for file in row.files if not (SOURCES / file).is_file()]
-        wrong += [
-            f"{row.first}: no `{name}` in its files" for name in SPAN.findall(row.ours) if not is_there(name, row.files)
-        ]
+        there = {file: named_in(row, file) for file in row.files if (SOURCES / file).is_file()}
+        known = {"events.py": EVENTS, "settings.py": SETTINGS}
+        wrong += [f"{row.first}: no file {file}" for file in row.files if file not in there]
+        names = set(SPAN.findall(row.ours)).difference(*there.values())
+        wrong += [f"{row.first}: no `{name}` in its files" for name in names]
+        idle = [file for file, found in there.items() if not found | known.get(file, frozenset()) & {*row.knobs}]
+        wrong += [f"{row.first}: nothing of ours in {file}" for file in idle]
         wrong += [f"{row.first}: `{name}`" for name in row.knobs if name not in SETTINGS | EVENTS | ENVIRONMENT]
         if not row.files or not row.ours:
             wrong.append(f"{row.first}: names no file, or nothing of ours")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_wrong_name_is_seen() -> None:
+    """The check itself: a local name, a member without its class and a name of another file aren't found."""
+    row = MapRow("", "`limit`, `WARNING`, `Pressure.WARNING`, `compact`, `/compact`, `/nothing`", (), (), "")
+    assert named_in(row, "context/policy.py") == {"Pressure.WARNING"}
+    assert named_in(row, "cli/chat/commands.py") == {"/compact"} and named_in(row, "cli/compact.py") == {"compact"}
 
 
 def test_each_row_leads_to_a_page() -> None:
@@ -306,9 +344,8 @@ def test_the_numbers_in_the_text_are_the_defaults() -> None:
     named = {name for name in SPAN.findall(prose) if re.fullmatch(r"[a-z]+(_[a-z]+)+", name)}
     assert len(named) > 20 and named <= SETTINGS
     assert f"times {settings.margin_numerator}/{settings.margin_denominator}, rounded up" in text
-    assert (
-        f"The last {settings.microcompact_keep_last} results" in text and f"last {settings.idle_keep_last} not" in text
-    )
+    assert f"The last {settings.microcompact_keep_last} results" in text
+    assert f"all but the last {settings.idle_keep_last} are cleared" in text
     assert f"keeps {settings.keep_min_texts} messages with text" in text
     assert re.search(rf"After {settings.breaker_failures}\s+failures in a row", text)
     assert f"nor after {settings.thrash_refills} that filled up again within {settings.thrash_turns} turns" in text
