@@ -74,7 +74,7 @@ class SyncSession(Blocking[SessionFace]):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
-        """A new session of a project, kept on this machine's disk, or where `home` says. It has one writer at a time.
+        """Open a new session of a project, on this machine's disk or where `home` says. It has one writer at a time.
 
         Args:
             project: the folder that the conversation is about.
@@ -114,7 +114,7 @@ class SyncSession(Blocking[SessionFace]):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
-        """A session that was kept, to go on with it. Its context is as it was, byte for byte.
+        """Open a session that was kept. Its context is the same as before, byte for byte.
 
         Args:
             session: its id, or a path.
@@ -159,7 +159,7 @@ class SyncSession(Blocking[SessionFace]):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
-        """The session of a conversation that has a name elsewhere: gone on with, or begun where there is none yet.
+        """Open the session with this external name, creating it if it doesn't exist.
 
         Args:
             name: any text, such as `ann@example.org`. The same name is always the same session, and two names never
@@ -201,7 +201,7 @@ class SyncSession(Blocking[SessionFace]):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> SyncSession:
-        """A session that ends with this process.
+        """Open a session that ends with this process.
 
         Args:
             id: its name.
@@ -284,7 +284,7 @@ class SyncSession(Blocking[SessionFace]):
         self._wait("Session.append", self._inner.append, *messages, also=also)
 
     def messages(self, format: WireProtocol = "anthropic") -> list[dict[str, Any]]:
-        """The messages as the model would see them now, as plain data.
+        """Return the messages as the model would see them now, as plain data.
 
         Args:
             format: in whose words: `anthropic`, `openai`, where the system prompt is the first message, or `responses`,
@@ -437,7 +437,7 @@ class SyncSession(Blocking[SessionFace]):
         return self._wait("Session.run", self._inner.run, prompt, model, on_delta=on_delta)
 
     def open_calls(self) -> tuple[ToolUse, ...]:
-        """The tool uses that wait for their results, such as those that a crash came between.
+        """Return the tool uses that wait for their results, such as those that a crash came between.
 
         `append` or `run` takes their results. Whatever else the user says first gives them up: the model is then told
         that there is no result.
@@ -517,7 +517,7 @@ class SyncSession(Blocking[SessionFace]):
         self._wait("Session.undo_rewind", self._inner.undo_rewind)
 
     def recall(self, id: str) -> str:
-        """The exact text of something that was said, also when it left the context long ago.
+        """Return the exact text of something that was said, also when it left the context long ago.
 
         Args:
             id: of a message, a tool's result, a summary or a stored text, or its beginning.
@@ -606,7 +606,7 @@ class SyncSession(Blocking[SessionFace]):
         self._wait("Session.unpin", self._inner.unpin, id)
 
     def context_usage(self) -> Accounting:
-        """What the window is spent on.
+        """Count what the window is spent on.
 
         Returns:
             `size`, `window`, `free` and `reserve` in tokens, and `categories`, each with a name and its tokens.
@@ -675,7 +675,7 @@ class SyncAgent(Blocking[AgentFace]):
         services: Services | None = None,
         on_progress: OnProgress | None = None,
     ) -> SyncAgent:
-        """An agent for a folder, with a new session or an earlier one.
+        """Open an agent for a folder, with a new session or an earlier one.
 
         Args:
             folder: where it works.
@@ -865,7 +865,7 @@ class SyncSharedStore(Blocking[SharedStoreFace]):
         return cls(*opened("SharedStore.at", lambda: as_coroutine(SharedStoreFace.at(place, connections=connections))))
 
     def home(self, tenant: str = "") -> Home:
-        """The home of a tenant, for `home=`. Tenants see nothing of each other.
+        """Return the home of a tenant, for `home=`. Tenants see nothing of each other.
 
         Args:
             tenant: any name, such as that of a customer; without one, the home of the program itself.
@@ -885,7 +885,7 @@ class SyncSharedStore(Blocking[SharedStoreFace]):
         return self._now("SharedStore.home", self._inner.home, tenant)
 
     def sessions(self, tenant: str = "", *, project: str | Path | None = None, limit: int = 100) -> list[SessionInfo]:
-        """The sessions of a tenant, the last written first.
+        """List the sessions of a tenant, the last written first.
 
         Args:
             tenant: whose they are.
@@ -926,7 +926,7 @@ class SyncSharedStore(Blocking[SharedStoreFace]):
         self._wait("SharedStore.delete", self._inner.delete, session, tenant)
 
     def tenants(self) -> list[str]:
-        """The tenants that keep anything.
+        """List the tenants that keep anything.
 
         Returns:
             Their names, sorted.

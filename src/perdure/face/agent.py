@@ -88,7 +88,7 @@ class Agent:
         services: Services | None = None,
         on_progress: OnProgress | None = None,
     ) -> Opening[Agent]:
-        """An agent for a folder, with a new session or an earlier one.
+        """Open an agent for a folder, with a new session or an earlier one.
 
         Args:
             folder: where it works.

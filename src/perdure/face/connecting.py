@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def connect(name: str, *, environ: Mapping[str, str] | None = None) -> Model:
-    """A model by its name. Nothing is sent yet; close it with `await model.close()` when it isn't needed any more.
+    """Return a model by its name. Nothing is sent yet; close it with `await model.close()` when you no longer need it.
 
     Args:
         name: `provider:model`, with `@URL` for another server and `#NAME` for the variable that holds its key: such as
@@ -40,7 +40,7 @@ def connect(name: str, *, environ: Mapping[str, str] | None = None) -> Model:
 
 
 def model_id(name: str) -> str:
-    """The name that requests carry, of one that may be written as `connect` takes it."""
+    """Return the name that requests carry, of one that may be written as `connect` takes it."""
     if ":" not in name:
         return name
     from perdure.adapters.providers.connect import PROVIDERS, parse_name

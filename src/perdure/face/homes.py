@@ -73,7 +73,7 @@ class SharedStore:
         return Opening("SharedStore.at(…)", opened)
 
     def home(self, tenant: str = "") -> Home:
-        """The home of a tenant, for `home=`. Tenants see nothing of each other.
+        """Return the home of a tenant, for `home=`. Tenants see nothing of each other.
 
         Args:
             tenant: any name, such as that of a customer; without one, the home of the program itself.
@@ -97,7 +97,7 @@ class SharedStore:
     async def sessions(
         self, tenant: str = "", *, project: str | Path | None = None, limit: int = 100
     ) -> list[SessionInfo]:
-        """The sessions of a tenant, the last written first.
+        """List the sessions of a tenant, the last written first.
 
         Args:
             tenant: whose they are.
@@ -139,7 +139,7 @@ class SharedStore:
         await self.home(tenant).delete(session)
 
     async def tenants(self) -> list[str]:
-        """The tenants that keep anything.
+        """List the tenants that keep anything.
 
         Returns:
             Their names, sorted.
@@ -188,7 +188,7 @@ class SharedStore:
 
 
 def home_of_program(home: Any) -> tuple[Path | Home, Store | None]:
-    """What `home=` means: a folder or a home; and a store of its own, to be closed with it, where it is a URL.
+    """Return what `home=` means: a folder or a home; and a store of its own, to be closed with it, where it is a URL.
 
     Raises:
         BadSetting: It means nothing.
@@ -211,7 +211,7 @@ def home_of_program(home: Any) -> tuple[Path | Home, Store | None]:
 
 
 def home_folder(home: str | Path | None) -> Path:
-    """The folder that `home=` names, for what is kept in files only.
+    """Return the folder that `home=` names, for what is kept in files only.
 
     Raises:
         BadSetting: It isn't the path of one.

@@ -42,7 +42,7 @@ class _SharedLoop:
         self._thread: threading.Thread | None = None
 
     def enter(self) -> BlockingPortal:
-        """The way to the loop, for something that is opened."""
+        """Return the way to the loop, for something that is opened."""
         with self._lock:
             if self._portal is None:
                 started = Future[BlockingPortal]()
@@ -192,7 +192,7 @@ def opened(what: str, open_it: Callable[[], Awaitable[C]]) -> tuple[C, BlockingP
 
 
 async def as_coroutine(opening: Awaitable[C]) -> C:
-    """What is opened, as a coroutine, which a loop can be given."""
+    """Return what is opened as a coroutine, which a loop can be given."""
     return await opening
 
 

@@ -144,7 +144,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
-        """A new session of a project, kept on this machine's disk, or where `home` says. It has one writer at a time.
+        """Open a new session of a project, on this machine's disk or where `home` says. It has one writer at a time.
 
         Args:
             project: the folder that the conversation is about.
@@ -181,7 +181,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
-        """A session that was kept, to go on with it. Its context is as it was, byte for byte.
+        """Open a session that was kept. Its context is the same as before, byte for byte.
 
         Args:
             session: its id, or a path.
@@ -221,7 +221,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
-        """The session of a conversation that has a name elsewhere: gone on with, or begun where there is none yet.
+        """Open the session with this external name, creating it if it doesn't exist.
 
         Args:
             name: any text, such as `ann@example.org`. The same name is always the same session, and two names never
@@ -263,7 +263,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         settings: Settings | Mapping[str, Any] | None = None,
         services: Services | None = None,
     ) -> Opening[Session]:
-        """A session that ends with this process.
+        """Open a session that ends with this process.
 
         Args:
             id: its name.
@@ -380,7 +380,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             await LiveSession.append(self, *said, also=also)
 
     def messages(self, format: WireProtocol = "anthropic") -> list[dict[str, Any]]:
-        """The messages as the model would see them now, as plain data.
+        """Return the messages as the model would see them now, as plain data.
 
         Args:
             format: in whose words: `anthropic`, `openai`, where the system prompt is the first message, or `responses`,
@@ -593,7 +593,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             return await run_turn(self, said, asked, self._background(), on_delta=on_delta)
 
     def open_calls(self) -> tuple[ToolUse, ...]:
-        """The tool uses that wait for their results, such as those that a crash came between.
+        """Return the tool uses that wait for their results, such as those that a crash came between.
 
         `append` or `run` takes their results. Whatever else the user says first gives them up: the model is then told
         that there is no result.
@@ -709,7 +709,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             await undo_rewind(self, None)
 
     async def recall(self, id: str) -> str:
-        """The exact text of something that was said, also when it left the context long ago.
+        """Return the exact text of something that was said, also when it left the context long ago.
 
         Args:
             id: of a message, a tool's result, a summary or a stored text, or its beginning.
@@ -813,7 +813,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
             await unpin(self, _text(id, "id"))
 
     def context_usage(self) -> Accounting:
-        """What the window is spent on.
+        """Count what the window is spent on.
 
         Returns:
             `size`, `window`, `free` and `reserve` in tokens, and `categories`, each with a name and its tokens.
