@@ -65,7 +65,7 @@ def recordings(files: list[Path]) -> Iterator[tuple[Path, bytes, Recording, int]
 
 @pytest.fixture(scope="module", params=["real", "made"])
 def files(request: pytest.FixtureRequest, made_data: Path) -> list[Path]:
-    real = session_files()[:: 1 if NIGHTLY else 5]
+    real = session_files()[:: 1 if NIGHTLY else 12]
     found = real if request.param == "real" else [made_data / name for name in made.FILES]
     return found or pytest.skip(ABSENT)
 
