@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import io
 import json
@@ -250,3 +251,37 @@ async def test_a_name_that_is_said_twice_passes_where_nobody_shares_the_account(
         async with http.post(f"{at.url}/v1/messages", data=body, headers=key("alice")) as answer:
             assert answer.status == 200
         assert server.received[0].body == body
+
+
+@pytest.mark.parametrize("way", ["socket", "warm", "http"])
+@pytest.mark.parametrize("is_managed", [True, False])
+@in_loop
+async def test_a_large_request_that_is_over_waits_for_no_collection(tmp_path: Path, way: str, is_managed: bool) -> None:
+    """GW-12: cycles of its size would be there until the next full collection, which 25 of 30 MB don't bring about."""
+    given: Any = [{"role": "user", "content": "a" * 40_000}] * 100 if is_managed else "a" * 4_000_000
+    async with fake(FakeUpstream()) as server, serving(tmp_path, server, **TWO) as at:
+        gc.collect()
+        gc.disable()
+        try:
+            async with clients() as http:
+                if way == "http":
+                    asked = {"model": "m", "input": given, "stream": True}
+                    data, head = io.BytesIO(json.dumps(asked).encode()), {"content-type": "application/json"}
+                    async with http.post(f"{at.url}/v1/responses", data=data, headers=key("alice") | head) as answer:
+                        assert answer.status in (200, 400) and await answer.read()
+                else:
+                    ws = await connected(http, at)
+                    assert await told(ws, input=given, **({"generate": False} if way == "warm" else {}))
+            await until(lambda: not at.gateway.admission.in_flight)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = {id(one): type(held) for held in gc.garbage for one in gc.get_referents(held) if weighs(one)}
+            assert not left, list(left.values())
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+
+
+def weighs(one: object) -> bool:
+    return isinstance(one, bytes | bytearray | str) and len(one) > MB

@@ -111,7 +111,7 @@ async def test_an_event_that_is_none_of_the_api_ends_no_connection() -> None:
     async def on_whole(response: Any) -> None:
         heard.append(response)
 
-    answer = SocketAnswer(SocketRequest(b"", "", b"", None), send, on_whole, 1_000)
+    answer = SocketAnswer(SocketRequest(b"", "", 0, None), send, on_whole, 1_000)
     head = [(b"content-type", b"text/event-stream")]
     await answer.take({"type": "http.response.start", "status": 200, "headers": head})
     await answer.take({"type": "http.response.body", "body": b'data: ["response.completed"]\n\ndata: "\xff"\n\n'})

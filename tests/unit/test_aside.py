@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -209,3 +211,32 @@ def test_what_was_read_of_other_messages_is_no_index() -> None:
         assert view.index is None
 
     asyncio.run(run())
+
+
+def test_what_fails_aside_is_let_go_of_at_once() -> None:
+    """GW-12: an error that knew what it was raised in would keep what was looked through until a collection."""
+
+    class Large(bytearray):
+        pass
+
+    async def fails(large: Large) -> None:
+        def work() -> None:
+            raise ValueError(len(large))
+
+        with pytest.raises(ValueError, match="3"):
+            await run_aside(LARGE_BYTES + 1, work)
+
+    async def failed() -> weakref.ref[Large]:
+        large = Large(b"abc")
+        await fails(large)
+        kept = weakref.ref(large)
+        del large
+        for _ in range(2):  # the thread lets go of its last work once it has told of it, at the latest with the next
+            await run_aside(LARGE_BYTES + 1, lambda: None)
+        return kept
+
+    gc.disable()
+    try:
+        assert asyncio.run(failed())() is None
+    finally:
+        gc.enable()

@@ -774,7 +774,22 @@ async def run_aside(size_bytes: int, work: Callable[[], T]) -> T:
         _limiters.set(limiters)
     except RuntimeError:  # whoever drives this has no event loop that could be held
         return work()
-    return await anyio.to_thread.run_sync(work, limiter=limiters[size_bytes >= _HUGE_BYTES])
+    limiter = limiters[size_bytes >= _HUGE_BYTES]
+    done, error = await anyio.to_thread.run_sync(_tried, work, limiter=limiter)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # it knows this frame: nobody would let go of what was looked through before the next collection
+    return cast(T, done)
+
+
+def _tried(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """Do it, and return what it raises: a future that raised would be known to its own error, as a cycle."""
+    try:
+        return work(), None
+    except Exception as e:
+        return None, e
 
 
 async def run_aside_of(view: ContextView, work: Callable[[ContextView], T], *, size_bytes: int | None = None) -> T:

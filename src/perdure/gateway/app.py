@@ -639,13 +639,14 @@ class GatewayApp:
     ) -> None:
         """Run an exchange, in its place, until it ends or the client goes away, which cancels the upstream."""
         refusal: Refusal | None = None
+        watched = [exchange]
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
                 while (await receive())["type"] != "http.disconnect":
                     pass
-                if not exchange.is_over:
-                    exchange.record.ending = "cancelled"
+                if watched and not watched[0].is_over:
+                    watched[0].record.ending = "cancelled"
                     self.gateway.metrics.cancelled.inc()
                     tasks.cancel_scope.cancel()
 
@@ -655,6 +656,8 @@ class GatewayApp:
                     await exchange.run(kind, send)
             except Refusal as e:
                 refusal = e
+            finally:
+                watched.clear()  # the cancelled task is a cycle, which would keep the body until the next collection
             tasks.cancel_scope.cancel()
         if refusal is not None:
             raise refusal

@@ -117,9 +117,14 @@ class SocketRequest:
 
     body: bytes
     stream: str
-    items: bytes
+    start: int  # of its items in the body
     after: str | None
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def items(self) -> bytes:
+        """What stands between the brackets of its input, which is the last of the body."""
+        return self.body[self.start : -len(b"]}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +284,15 @@ class ResponseSocket:
             async with self._turns.setdefault(stream, asyncio.Lock()):
                 if not message.generates and not await self._counts(stream):
                     return
-                request = self._request(message)
+                request, generates, model = self._request(message), message.generates, message.model
+                del message  # the request says it all
                 if request is None:
                     text = f"the request is larger than {self._most_bytes:,} bytes, with what was said before it"
                     await self._refuse(stream, 413, text)
-                elif message.generates:
+                elif generates:
                     await self._exchange(request)
                 else:
-                    await self._warmed(request, message.model)
+                    await self._warmed(request, model)
         except Unmanageable:
             if await self._counts(stream):
                 await self._refuse(stream, 400, "a message is a JSON object, and its input a string or a list of items")
@@ -308,11 +314,10 @@ class ResponseSocket:
         if len(message.head) + len(before) + len(message.new) > self._most_bytes:
             return None
         items = b",".join(part for part in (before, message.new) if part)
-        if not message.generates:
-            return SocketRequest(b"", message.stream, items, after)
         named = b"" if after is None else b',"previous_response_id":%b' % msgspec.json.encode(after)
         body = b'%b%b,"input":[%b]}' % (message.head, named, items)
-        return SocketRequest(body, message.stream, items, after, message.headers)
+        start = len(body) - len(items) - len(b"]}")
+        return SocketRequest(body, message.stream, start, after, message.headers)
 
     async def _counts(self, stream: str) -> bool:
         """Count a message that asks nobody as a request of its tenant; False where the client was told why it can't."""
@@ -320,7 +325,7 @@ class ResponseSocket:
         async def receive() -> AsgiMessage:
             return {"type": "http.request", "body": b""}
 
-        answer = SocketAnswer(SocketRequest(b"", stream, b"", None), self._send, _unheard, self._most_bytes)
+        answer = SocketAnswer(SocketRequest(b"", stream, 0, None), self._send, _unheard, self._most_bytes)
         await self._serve({**self._scope, ONLY_COUNTS: True}, receive, answer.take)
         if answer.is_allowed:
             return True
@@ -329,15 +334,13 @@ class ResponseSocket:
 
     async def _exchange(self, request: SocketRequest) -> None:
         answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
-        is_said = False
+        bodies = [request.body]
 
-        async def receive() -> AsgiMessage:
-            nonlocal is_said
-            if is_said:
-                await self._gone.wait()
-                return {"type": "http.disconnect"}
-            is_said = True
-            return {"type": "http.request", "body": request.body}
+        async def receive() -> AsgiMessage:  # its frame stays until the next collection, and may not know the body
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop()}
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
 
         scope = {**self._scope, "headers": [*self._scope["headers"], *request.headers]}
         await self._serve(scope, receive, answer.take)
