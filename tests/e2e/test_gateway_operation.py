@@ -393,6 +393,12 @@ async def test_without_tenants_words_are_for_the_owner_of_the_home(
             assert "Mend it" in await got.text(), "the ticket of its own page"
 
 
+def test_only_a_gateway_that_starts_makes_the_key_of_its_pages(tmp_path: Path) -> None:
+    """GW-13: a worker, or whoever only looks at a configuration, writes none."""
+    Gateway(config_of(tmp_path, "http://127.0.0.1:1"), {}, secret=b"s")
+    assert not (tmp_path / "gateway").exists()
+
+
 @in_loop
 async def test_with_tenants_the_key_of_the_home_opens_nothing(tmp_path: Path) -> None:
     """GW-4, GW-13: there, words are their tenant's alone."""

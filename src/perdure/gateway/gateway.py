@@ -150,8 +150,6 @@ class Gateway:
         self._told: set[str] = set()
         self._secret = secret_at(config.home / GATEWAY) if secret is None else secret
         self._page_key = b""
-        with suppress(JournalError):  # a home that can't be written to has none: then nobody sees all
-            self._page_key = page_key_at(config.home / GATEWAY)
         self.active = self._in_force(config)
         for name in ("retention_days", "max_home_bytes"):
             if getattr(config.settings, name) is not None and not isinstance(self.store, FileStore):
@@ -367,6 +365,8 @@ class Gateway:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        with suppress(JournalError):  # a home that can't be written to has none: then nobody sees all
+            self._page_key = page_key_at(self.active.config.home / GATEWAY)
         await self.client.open()
         self._background.start("sync", self._sync)
         self._background.start("usage", self._save_usage)
