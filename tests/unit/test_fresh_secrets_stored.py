@@ -4,6 +4,7 @@ in anything that Perdure writes but its journals.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -127,7 +128,7 @@ def test_no_fresh_secret_is_cut_into_a_title_or_a_report(tmp_path: Path) -> None
     """SEC-5, finding R1: what is cut for a title or a line of a report was without secrets before."""
     for number, (name, text, value) in enumerate(FRESH):
         said = Message.of("user", f"{'word ' * 11}{text}", id=f"m{number}")
-        title = titled(project((said,)), "")
+        title = asyncio.run(titled(project((said,)), ""))
         shown = (title.title or "") if title is not None else ""
         cut = value.split("\n")[0][: max(6, len(value) // 2)]
         assert cut not in shown and cut not in _short(said.blocks[0].value.text), name  # type: ignore[union-attr]

@@ -208,7 +208,8 @@ class WorthlessResults:
         is_read = call.path and call.name in READ_TOOLS and not result.is_error
         if is_read and not text.startswith(UNCHANGED):
             self._replaces(self._reads, (call.name, call.path or "", call.span), call.id, "superseded")
-        if len(text) < WORTH_CHARS or any(part.type != "text" for part in result.parts()):
+        parts = () if isinstance(result.content, str) else result.parts()
+        if len(text) < WORTH_CHARS or any(part.type != "text" for part in parts):
             return
         self._replaces(self._texts, (call.name, text), call.id, "repeated")
         if is_chatter(text):

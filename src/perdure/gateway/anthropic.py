@@ -89,8 +89,8 @@ class AnthropicProtocol:
             raise Unmanageable("no_messages")
         return ClientRequest(body, fields, history, prefill, taken=taken)
 
-    def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
-        message = _read(msgspec.Raw(raw))
+    def digest(self, raw: bytes | msgspec.Raw, limits: DigestLimits) -> bytes:
+        message = _read(raw)
         try:
             if bytes(memoryview(message.content)[:1]) == b"[":
                 parts = list_of(message.content)
@@ -211,7 +211,7 @@ def _effort(incoming: ClientRequest) -> Any | None:
     return None
 
 
-def _read(raw: msgspec.Raw) -> _MessageFields:
+def _read(raw: bytes | msgspec.Raw) -> _MessageFields:
     try:
         return _MESSAGE.decode(raw)
     except UNREADABLE:

@@ -75,11 +75,11 @@ class OpenAIProtocol:
             raise Unmanageable("no_messages")
         return ClientRequest(body, fields, history, prefill, messages[:start], taken)
 
-    def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
+    def digest(self, raw: bytes | msgspec.Raw, limits: DigestLimits) -> bytes:
         return message_digest(_message(raw), limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
-        return [_message(bytes(raw)) for raw in raws]
+        return [_message(raw) for raw in raws]
 
     def front(self, incoming: ClientRequest) -> Front:
         system: list[msgspec.Raw] = []
@@ -186,7 +186,7 @@ def _role(raw: msgspec.Raw) -> str:
         raise Unmanageable("malformed_message") from None
 
 
-def _message(raw: bytes) -> Message:
+def _message(raw: bytes | msgspec.Raw) -> Message:
     fields = _raw_fields(raw)
     try:
         role = _value(fields, "role")
@@ -205,7 +205,7 @@ def _message(raw: bytes) -> Message:
     raise Unmanageable("unknown_role")
 
 
-def _raw_fields(raw: bytes) -> RawFields:
+def _raw_fields(raw: bytes | msgspec.Raw) -> RawFields:
     try:
         return fields_of(raw)
     except Unmanageable:

@@ -14,7 +14,7 @@ import msgspec
 from perdure.context.models import CacheTtl
 from perdure.context.replies import Reply, WireProtocol
 from perdure.transcript.blocks import Block, ToolUse, one_line
-from perdure.transcript.history import DigestLimits
+from perdure.transcript.history import DigestLimits, NotDigestible
 from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import DEFAULT_NAMESPACE, namespace_of
@@ -323,7 +323,7 @@ class ClientProtocol(Protocol):
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest: ...
 
-    def digest(self, raw: bytes, limits: DigestLimits) -> bytes: ...
+    def digest(self, raw: bytes | msgspec.Raw, limits: DigestLimits) -> bytes: ...
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]: ...
 
@@ -367,7 +367,7 @@ def calls_of(blocks: Iterable[Block], tool: str) -> list[ToolUse]:
     return [block.value for block in blocks if isinstance(block.value, ToolUse) and is_call_of(block, tool)]
 
 
-def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
+def fields_of(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """The fields of a body. Raises `Unmanageable` when it isn't an object."""
     try:
         return _FIELDS.decode(body)
@@ -431,6 +431,34 @@ def check_fields(body: bytes) -> None:
         named = (large.messages, large.input, large.tools, large.system, large.instructions)
         if len(body) - sum(memoryview(one).nbytes for one in named) > MOST_FIELDS_BYTES:
             raise Unmanageable("fields_too_large")
+
+
+class _SaidPart(msgspec.Struct):
+    text: str = ""
+
+
+class _SaidMessage(msgspec.Struct):
+    role: str
+    content: str | list[_SaidPart]
+
+
+_SAID = msgspec.json.Decoder(_SaidMessage)
+
+
+def check_text(raw: msgspec.Raw, limits: DigestLimits) -> None:
+    """Refuse a message whose texts are too large before more copies of them are made than one (as `digest` does).
+
+    Raises `NotDigestible`.
+    """
+    if memoryview(raw).nbytes <= limits.text:
+        return
+    try:
+        said = _SAID.decode(raw)
+    except UNREADABLE:
+        return  # whoever reads the whole of it sees what it says
+    texts = [said.content] if isinstance(said.content, str) else [part.text for part in said.content]
+    if said.role != "tool" and sum(map(len, texts)) > limits.text:
+        raise NotDigestible("text_too_large")
 
 
 def unread_fields(fields: Mapping[str, msgspec.Raw], read: Collection[str]) -> dict[str, msgspec.Raw]:

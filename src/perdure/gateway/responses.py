@@ -106,11 +106,11 @@ class ResponsesProtocol:
             wants_compaction=wants_compaction,
         )
 
-    def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
+    def digest(self, raw: bytes | msgspec.Raw, limits: DigestLimits) -> bytes:
         return message_digest(_message(raw), limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
-        return [_message(bytes(raw)) for raw in raws]
+        return [_message(raw) for raw in raws]
 
     def front(self, incoming: ClientRequest) -> Front:
         system: list[Data] = []
@@ -118,7 +118,7 @@ class ResponsesProtocol:
         if isinstance(instructions, str) and instructions.strip():
             system.append({"type": "text", "text": instructions})
         for raw in incoming.lead:
-            texts = (block.value.text for block in _message(bytes(raw)).blocks if isinstance(block.value, Text))
+            texts = (block.value.text for block in _message(raw).blocks if isinstance(block.value, Text))
             text = "\n\n".join(text for text in texts if text) or NO_TEXT
             system.append({"type": "text", "text": text, KEPT_ITEM: msgspec.Raw(bytes(raw))})
         return Front(
@@ -321,9 +321,9 @@ def _sealed_places(messages: Sequence[msgspec.Raw], end: int) -> Iterator[tuple[
                 yield sealed, number + 1
 
 
-def _message(raw: bytes) -> Message:
+def _message(raw: bytes | msgspec.Raw) -> Message:
     try:
-        return message_of_items(list_of(msgspec.Raw(b"[" + raw + b"]")))
+        return message_of_items(list_of(msgspec.Raw(b"[%b]" % raw)))
     except MalformedBlock:
         raise Unmanageable("malformed_item") from None
 

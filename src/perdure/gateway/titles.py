@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from perdure.context.view import ContextView
+from perdure.engine.session import run_aside
 from perdure.memory.trust.messages import without_secrets
 from perdure.memory.trust.secrets import Redactor
 from perdure.transcript.blocks import Block
@@ -49,7 +50,7 @@ _CLIENTS = {
 _KNOWN: Final[dict[str, ClientName]] = {"Claude Code": "claude-code", "Codex": "codex"}
 
 
-def titled(view: ContextView, client: str) -> Titled | None:
+async def titled(view: ContextView, client: str) -> Titled | None:
     """What a conversation is known by, as far as it wasn't before its next answer; None when there is nothing more.
 
     A client that comes with a long history is named as well, whatever answers it had elsewhere.
@@ -57,9 +58,14 @@ def titled(view: ContextView, client: str) -> Titled | None:
     known, said = view.state.title, [item.message for item in view.items[:_FIRST]]
     if view.state.responses >= _NAMED_BY and (known.title or known.client):
         return None
-    shown = (without_secrets(message, Redactor()) for message in said)  # before a title is cut (SEC-5)
-    title = first_words(shown) if known.title is None else None
-    folder = folder_of(view.front.system if view.front else (), said) if known.folder is None else None
+    system = view.front.system if view.front else ()
+
+    def found() -> tuple[str | None, str | None]:
+        shown = (without_secrets(message, Redactor()) for message in said)  # before a title is cut (SEC-5)
+        title = first_words(shown) if known.title is None else None
+        return title, folder_of(system, said) if known.folder is None else None
+
+    title, folder = await run_aside(sum(len(block.raw) for message in said for block in message.blocks), found)
     name = client_name(client) or None if known.client is None else None
     return Titled(title=title, folder=folder, client=name) if title or folder or name else None
 

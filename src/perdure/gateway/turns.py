@@ -54,6 +54,7 @@ from perdure.gateway.requests import (
     MessageSlices,
     Unmanageable,
     calls_of,
+    check_text,
     client_session,
     is_call_of,
     taken_apart,
@@ -200,7 +201,7 @@ class TurnMaker:
             said, conversation = await self._in_conversation(who, body)
         whole = await self._with_items(who, said) if who.side.protocol == "responses" else said
         seen = self._bodies.seen(who.seed, whole)
-        new_bytes = len(whole) - (seen.ends[-1] if seen else 0)
+        new_bytes = len(whole) - (seen.ends[seen.common(whole) - 1] if seen else 0)
         read = await run_aside(new_bytes, lambda: who.side.read(whole, taken_apart(whole, seen, who.side.array)))
         return read if whole is body else replace(read, body=said, conversation=conversation)
 
@@ -525,7 +526,7 @@ class TurnMaker:
                     asked = replace(asked, message=before[0].message.id)  # it stays when the client asks again
                 cursors = (place.cursor(CLIENT) for place in places)
                 # With the answer, since the next request may already be at another gateway.
-                name = titled(held.session.view, client_of(turn.who.headers))
+                name = await titled(held.session.view, client_of(turn.who.headers))
                 named = () if name is None else (name,)
                 await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors, *named))
                 held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
@@ -603,7 +604,9 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
 
 
 def _digest(side: ClientProtocol, raws: Sequence[msgspec.Raw], limits: DigestLimits, number: int) -> bytes:
-    return side.digest(bytes(raws[number]), limits)
+    raw = raws[number]
+    check_text(raw, limits)
+    return side.digest(raw, limits)
 
 
 def _unsaid(incoming: ClientRequest, held: CachedSession, links: Sequence[bytes]) -> Sequence[msgspec.Raw]:

@@ -7,12 +7,12 @@ in both directions, except those of the connection, ours, and what would bind a 
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from urllib.parse import unquote_plus, urlsplit
 
 import aiohttp
+import anyio.lowlevel
 import msgspec
 from yarl import URL
 
@@ -211,6 +211,7 @@ class UpstreamClient:
         left on it can't become the answer to somebody else (SEC-7).
         """
         assert self._session is not None, "open the client first"
+        is_large = len(body) > _LARGE_BYTES
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=upstream.connect_seconds, sock_read=upstream.silence_seconds
         )
@@ -218,8 +219,8 @@ class UpstreamClient:
             return await self._session.request(
                 method,
                 target,
-                data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
-                headers=headers,
+                data=_pieces(body) if is_large else body or None,
+                headers={**headers, "content-length": str(len(body))} if is_large else headers,
                 allow_redirects=False,
                 timeout=timeout,
                 skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
@@ -231,6 +232,14 @@ class UpstreamClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
+    """A body in pieces, between which others have their turn; a file in memory would be a copy of it."""
+    whole = memoryview(body)
+    for at in range(0, len(body), _CHUNK_BYTES):
+        yield whole[at : at + _CHUNK_BYTES]
+        await anyio.lowlevel.checkpoint()
 
 
 def error_of(status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:

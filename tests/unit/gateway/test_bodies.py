@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.gateway import turns
+from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.requests import (
     BodyCache,
     MessageSlices,
@@ -126,6 +128,24 @@ def test_a_copy_of_the_messages_elsewhere_is_not_taken_for_them() -> None:
     taken = again(BodyCache(), SEED, body)
     assert [msgspec.json.decode(raw) for raw in taken.messages] == messages
     assert not isinstance(taken.messages, MessageSlices), "not told, so nothing is remembered of it"
+
+
+def test_what_shares_only_its_beginning_with_another_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-8, GW-12: how much is new is what follows the messages that both say, however large the other body is."""
+    sizes: list[int] = []
+
+    async def aside(size: int, work: Any) -> Any:
+        sizes.append(size)
+        return work()
+
+    monkeypatch.setattr(turns, "run_aside", aside)
+    who: Any = SimpleNamespace(side=AnthropicProtocol(), seed=SEED)
+    maker, first = TurnMaker(DigestLimits(), 1_000), {"role": "user", "content": "read it"}
+    for letter in "ab":
+        body = body_of([first, {"role": "user", "content": letter * 100_000}])
+        sizes.clear()
+        asyncio.run(maker.links(who, asyncio.run(maker.read(who, body))))
+        assert min(sizes) >= 100_000
 
 
 def test_others_histories_and_memory_stay_apart() -> None:

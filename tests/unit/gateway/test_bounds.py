@@ -7,19 +7,25 @@ import io
 import json
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from tests.gateways import fake, in_loop, serving
 
 from perdure.compaction.ledger.statements import demands_in
 from perdure.context.reminders import neutralised, restored
+from perdure.context.view import CallInView, WorthlessResults
 from perdure.engine.session import run_aside
 from perdure.gateway import sockets
 from perdure.gateway.admission import Admission, Refusal
+from perdure.gateway.requests import check_text
 from perdure.gateway.sockets import MOST_REMEMBERED, ConnectionMemory, RememberedResponse
-from perdure.transcript.messages import spoken_text
+from perdure.transcript.blocks import ToolResult
+from perdure.transcript.history import DigestLimits, NotDigestible
+from perdure.transcript.messages import ToolUseId, spoken_text
 
 
 def test_what_connections_remember_is_bounded_for_each_tenant_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +98,31 @@ async def test_what_would_stall_others_isnt_read(reason: str, tmp_path: Path) ->
             told = (answer.headers["x-perdure-mode"], answer.headers["x-perdure-reason"])
         assert told == ("passed", reason) and server.received[-1].body == data
         assert not at.held
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_texts_are_measured_before_a_message_is_read(role: str) -> None:
+    """GW-12, finding R2: as the digest would refuse them, which only counts what is a text."""
+    limits = DigestLimits(text=20)
+    for content in ("x" * 21, [{"type": "text", "text": "x" * 11}] * 2):
+        raw = msgspec.Raw(json.dumps({"role": role, "content": content}).encode())
+        with nullcontext() if role == "tool" else pytest.raises(NotDigestible, match="text_too_large"):
+            check_text(raw, limits)
+    for said in (
+        {"content": "x" * 20},
+        {"content": [{"type": "image", "data": "x" * 99}]},
+        {"content": 7, "a": "x" * 99},
+    ):
+        check_text(msgspec.Raw(json.dumps({"role": role, **said}).encode()), limits)
+
+
+def test_a_large_result_isnt_written_anew_to_find_out_that_it_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-12, finding R8: the event loop asks whether a result replaces another, and 30 MB would hold it up."""
+    monkeypatch.setattr(ToolResult, "parts", None)
+    found = WorthlessResults()
+    for identity in ("a", "b"):
+        found.answered(CallInView(ToolUseId(identity), "Bash", 0, 0), ToolResult(identity, "x" * 500))
+    assert found.worthless == {"a": "repeated"}
 
 
 def test_millions_of_brackets_are_searched_in_a_moment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -20,7 +21,7 @@ def known(*texts: str, system: str = "You help.", before: Titled | None = None, 
     records: list[Record] = [Front(model="m", system=system)]
     records += [before] if before else []
     records.append(Message.of("user", blocks, id=MessageId("m1")))
-    return titled(project(records), client)
+    return asyncio.run(titled(project(records), client))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +92,9 @@ def test_a_client_that_joins_with_a_long_history_is_known_as_well() -> None:
         records.append(msgspec.structs.replace(answer, origin="model"))
     joined = project(records)
     assert joined.state.responses == 8
-    told = titled(joined, "claude-cli/2.1.197")
+    told = asyncio.run(titled(joined, "claude-cli/2.1.197"))
     assert told == Titled(title="question 0", client="Claude Code 2.1.197")
-    assert titled(project([*records, Titled(client="X")]), "claude-cli/2.1.197") is None
+    assert asyncio.run(titled(project([*records, Titled(client="X")]), "claude-cli/2.1.197")) is None
 
 
 def test_what_is_known_stays() -> None:
