@@ -4,13 +4,14 @@ Usage: python bench/clients.py [NAME …] [--calls 60] [--window 60000] [--keep 
 
 Each client is installed from its registry into `build/clients` at the version written below, gets a home and a project
 of its own, and is told one thing: its base URL. No model is named, so that each runs with the one of its own, and with
-the form of request that this one has; "pinned" rows name one, as do those of libraries, which have none of their own.
+the form of request that this one has. "pinned" rows name one; so do those of clients that refuse to start without one
+and have none of their own, of which the table says "no default of its own".
 The model behind the gateway is the fake one, with every rule of the real API on; it makes the client run a command that
 prints a long file, once for each file, until there are none left. Then it recalls a line of an early file.
-Printed for each client: calls it was answered, errors it saw, violations upstream, markers without their recall
-(requests that say "recall with id" to a model without the tool; one without any tool may be told what else to do),
-whether the line came back, moves of the prefix (and how many of them nobody had announced), compactions, and what
-`perdure sessions --gateway` shows.
+Printed for each client: the model that it asked for, calls it was answered, errors it saw, violations upstream, markers
+without their recall (requests that say "recall with id" to a model without the tool; one without any tool may be told
+what else to do), whether the line came back ("dropped": the client's own compaction left it out), moves of the prefix
+(and how many of them nobody had announced), compactions, and what `perdure sessions --gateway` shows.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ MARKER, TOLD = b"recall with id", b"There is no recall tool here"
 HAS_TOOLS = re.compile(rb'"tools": ?\[ ?{')
 TOOL = b"Brings back what is no longer in view"  # how our tool describes itself
 SECONDS = 1_200
+SKIPPED = 2  # what `make nightly` takes for a part of which nothing can run here
 _COMPLETE = ".complete"  # an installation that came to its end
 
 
@@ -78,6 +80,7 @@ class Worker(FakeUpstream):
         self.asked: set[str] = set()  # the conversations in which the fact was recalled …
         self.facts: list[str] = []  # … and what came back that wasn't in view any more
         self.was_in_view = False
+        self.models: Counter[str] = Counter()  # that were asked for
 
     def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
         """What the model says next, whatever the protocol."""
@@ -103,6 +106,7 @@ class Worker(FakeUpstream):
         name = conversation_of(request)
         reply = super().answer(request, rules, **{**more, "session": name})
         self.made[name] += 1
+        self.models[str(request.fields.get("model"))] += 1
         return reply
 
 
@@ -142,14 +146,20 @@ def _arguments(schema: Mapping[str, Any], name: str, command: str) -> dict[str, 
     properties = schema["properties"]
     made: dict[str, Any] = {}
     for required in schema.get("required") or []:
-        kind = properties.get(required, {}).get("type")
-        made[required] = {"boolean": False, "number": 60, "integer": 60, "array": [], "object": {}}.get(kind, "look")
+        wanted = properties.get(required, {})
+        usual = {"boolean": False, "number": 60, "integer": 60, "array": [], "object": {}}.get(
+            wanted.get("type"), "look"
+        )
+        made[required] = next(iter(wanted.get("enum") or ()), usual)
     is_list = properties[name].get("type") == "array"
     made[name] = [command] if name == "commands" else ["bash", "-lc", command] if is_list else command
     return made
 
 
 # --- the clients -----------------------------------------------------------------------------------------------------
+
+
+OWN, PINNED, NO_DEFAULT = "its own", "named", "no default of its own"
 
 
 @dataclass(frozen=True)
@@ -168,7 +178,8 @@ class RealClient:
     python: str = sys.executable  # for packages of PyPI
     beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
     ending: str | None = None  # the command that ends a task; None: an answer without a call does
-    returns_reasoning: bool = True  # also that of a model which it doesn't know (Responses)
+    returns_reasoning: bool = True  # Responses; whoever doesn't is refused by the API, with or without us
+    model: str = OWN  # whose choice the model is
     cache: Path = CACHE  # where it is installed
 
 
@@ -185,6 +196,23 @@ _OPENCODE_PINNED = {
         }
     },
 }
+
+
+def _cline(provider: str, base: str) -> dict[str, str]:
+    """Cline's settings for a provider, of which `cline auth` writes the same; that refuses to go on without a model."""
+    of_provider = {"settings": {"provider": provider, "apiKey": KEY, "baseUrl": base}, "tokenSource": "manual"}
+    of_provider["updatedAt"] = "2026-01-01T00:00:00.000Z"
+    settings = {"version": 1, "lastUsedProvider": provider, "modes": {}, "providers": {provider: of_provider}}
+    return {".cline/data/settings/providers.json": json.dumps(settings)}
+
+
+_CLINE_ARGV = ("{bin}/cline", "--auto-approve", "true", "{prompt}")
+_QWEN_ARGV = ("{bin}/qwen", "-p", "{prompt}", "--yolo", "--auth-type", "openai")
+_AIDER_ARGV = (
+    "--yes-always", "--no-git", "--no-stream", "--load", "{home}/load",
+    "--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--message", "Are you done?",
+)  # fmt: skip
+_AIDER_FILES = {"load": "".join(f"/run cat part_{n:03}.txt\n/ask What does it say?\n" for n in range(60))}
 _CODEX = """
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
@@ -198,6 +226,8 @@ wire_api = "responses"
 """
 
 LIBRARY = ("msgspec", "google-re2", "pyyaml")  # what Perdure needs in an environment to run there from its sources
+
+HAVE_DEFAULTS = ("langchain", "openai-agents")  # of the libraries
 
 CLIENTS = [
     RealClient(
@@ -222,6 +252,7 @@ CLIENTS = [
         ("{bin}/codex", "exec", "--skip-git-repo-check", "{prompt}"),
         {"OPENAI_API_KEY": KEY},
         {".codex/config.toml": 'model = "gpt-5.4"\n' + _CODEX + _CODEX_SNIPPET},
+        model=PINNED,
     ),
     RealClient(
         "opencode", "Responses", "opencode-ai", "1.18.33",
@@ -234,16 +265,28 @@ CLIENTS = [
         ("{bin}/opencode", "run", "-m", "perdure/bench", "{prompt}"),
         {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         {".config/opencode/opencode.json": json.dumps(_OPENCODE_PINNED)},
+        model=PINNED,
     ),
+    RealClient("qwen-code", "Chat", "@qwen-code/qwen-code", "0.24.4", _QWEN_ARGV, _COMPATIBLE),
     RealClient(
-        "qwen-code", "Chat", "@qwen-code/qwen-code", "0.24.4",
-        ("{bin}/qwen", "-p", "{prompt}", "--yolo", "--auth-type", "openai"),
+        "qwen-code, pinned", "Chat", "@qwen-code/qwen-code", "0.24.4",
+        _QWEN_ARGV,
         {**_COMPATIBLE, "OPENAI_MODEL": "bench"},
+        model=PINNED,
+    ),
+    RealClient("cline", "Chat", "cline", "3.0.65", _CLINE_ARGV, files=_cline("openai-compatible", "{url}/v1")),
+    RealClient("cline, anthropic", "Messages", "cline", "3.0.65", _CLINE_ARGV, files=_cline("anthropic", "{url}/v1")),
+    RealClient(
+        "cline, openai", "Responses", "cline", "3.0.65",
+        _CLINE_ARGV,
+        files=_cline("openai-native", "{url}/v1"),
+        returns_reasoning=False,
     ),
     RealClient(
-        "cline", "Chat", "cline", "3.0.65",
-        ("{bin}/cline", "--auto-approve", "true", "{prompt}"),
+        "cline, pinned", "Chat", "cline", "3.0.65",
+        _CLINE_ARGV,
         before=(("{bin}/cline", "auth", "-p", "openai", "-k", KEY, "-m", "bench", "-b", "{url}/v1"),),
+        model=PINNED,
     ),
     RealClient(
         "mini-swe-agent", "Chat", "mini-swe-agent", "2.4.6",
@@ -252,12 +295,14 @@ CLIENTS = [
         registry="PyPI",
         beside=("mcp==2.3.0",),
         ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+        model=NO_DEFAULT,
     ),
     RealClient(
         "goose", "Chat", "@aaif/goose", "0.20.1",
         ("{bin}/goose", "run", "--no-session", "--with-builtin", "developer", "--max-turns", "1000", "-t", "{prompt}"),
         {"GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "bench", "GOOSE_MODE": "auto", "GOOSE_DISABLE_KEYRING": "1",
          "OPENAI_HOST": "{url}", "OPENAI_API_KEY": KEY},
+        model=NO_DEFAULT,
     ),
     RealClient(
         "openhands", "Chat", "openhands", "1.16.0",
@@ -266,14 +311,18 @@ CLIENTS = [
          "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"},
         registry="PyPI",
         python="python3.12",
+        model=NO_DEFAULT,
     ),
-    RealClient(
-        "aider", "Chat", "aider-chat", "0.86.2",
-        ("{bin}/aider", "--model", "openai/bench", "--yes-always", "--no-git", "--no-stream", "--load", "{home}/load",
-         "--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--message", "Are you done?"),
-        _COMPATIBLE,
-        {"load": "".join(f"/run cat part_{n:03}.txt\n/ask What does it say?\n" for n in range(60))},
-        registry="PyPI",
+    *(
+        RealClient(
+            name, "Chat", "aider-chat", "0.86.2",
+            ("{bin}/aider", *more, *_AIDER_ARGV),
+            _COMPATIBLE,
+            _AIDER_FILES,
+            registry="PyPI",
+            model=model,
+        )
+        for name, more, model in (("aider", (), OWN), ("aider, pinned", ("--model", "openai/bench"), PINNED))
     ),
     *(
         RealClient(
@@ -283,6 +332,7 @@ CLIENTS = [
             registry="PyPI",
             beside=beside,
             returns_reasoning=name != "pydantic-ai",
+            model=OWN if name in HAVE_DEFAULTS else NO_DEFAULT,
         )
         for name, wire, package, version, script, more, beside in (
             ("langchain", "Chat", "langchain", "1.5.0", "langchain_agent.py", (), ("langchain-openai==1.7.3",)),
@@ -301,6 +351,7 @@ CLIENTS = [
             ("node", "{scripts}/ai_sdk_agent.mjs", "{prompt}", wire.lower(), "{url}"),
             {"OPENAI_API_KEY": KEY, "PACKAGES": "{bin}/.."},
             beside=("@ai-sdk/openai@4.0.118", "@ai-sdk/anthropic@4.0.105", "zod@4.6.7"),
+            model=NO_DEFAULT,
         )
         for wire in ("Messages", "Chat", "Responses")
     ),
@@ -309,12 +360,14 @@ CLIENTS = [
             f"anthropic sdk {host.lower()}", host, "anthropic[bedrock,vertex]", "2.12.0",
             ("{bin}/python", "{scripts}/anthropic_hosted.py", "{prompt}", host.lower(), "{url}"),
             registry="PyPI",
+            model=NO_DEFAULT,
         )
         for host in ("Bedrock", "Mantle", "Vertex")
     ),
 ]  # fmt: skip
 
-WITHOUT_TOOLS = ("aider",)  # it runs what its user types
+WITHOUT_TOOLS = ("aider", "aider, pinned")  # it runs what its user types
+COMPACT_THEMSELVES = ("cline", "cline, pinned")  # into a history that is new to us, whose recall has nothing before it
 
 # Frameworks whose adapters are tested in environments of their own: they are large, or pin what others need newer.
 FRAMEWORKS = [
@@ -437,25 +490,35 @@ class Outcome:
 
     @property
     def recalled(self) -> str:
-        """Whether the fact came back and the client says it; "-" for a client without tools."""
+        """Whether the fact came back and the client says it; "-" for a client without tools, "dropped" where the
+        client has compacted its history itself since."""
         if not self.upstream.asked and self.client.name in WITHOUT_TOOLS:
             return "-"
-        return "yes" if any(fact in self.said for fact in self.upstream.facts) else "no"
+        if any(fact in self.said for fact in self.upstream.facts):
+            return "yes"
+        has_begun_anew = self.client.name in COMPACT_THEMSELVES and len(self.sessions) > len(self.upstream.made)
+        return "dropped" if has_begun_anew else "no"
 
     @property
     def is_held(self) -> bool:
         """Whether the client came to its end, nobody saw an error, no prefix moved unannounced, no marker was left
-        without its recall, and the fact came back."""
+        without its recall, and the fact came back unless the client dropped it itself."""
         is_wrong = self.errors or self.upstream.statistics.violations or self.unannounced or self.bare
         return self.is_done and not is_wrong and self.recalled != "no"
+
+    @property
+    def model(self) -> str:
+        """The model that it asked for most, and whether that was its own choice."""
+        asked = next((name for name, _ in self.upstream.models.most_common(1)), "none")
+        return f"{asked}, {self.client.model}"
 
     def row(self) -> str:
         statistics = self.upstream.statistics
         moves = f"{len(statistics.prefix_moves)} ({self.unannounced})"
         done = "yes" if self.is_done else "no"
         return (
-            f"{self.client.name:<24} {self.client.wire:<10} {self.calls:>5} {done:>5} {self.errors:>7} "
-            f"{sum(statistics.violations.values()):>11} {self.bare:>8} {self.recalled:>9} {moves:>10} "
+            f"{self.client.name:<24} {self.client.wire:<10} {self.model:<30} {self.calls:>5} {done:>5} "
+            f"{self.errors:>7} {sum(statistics.violations.values()):>11} {self.bare:>8} {self.recalled:>9} {moves:>10} "
             f"{self.compactions:>12} {self.seconds:>8.0f}  "
             f"{len(self.sessions)}: {', '.join(dict.fromkeys(self.sessions))[:80]}"
         )
@@ -645,10 +708,10 @@ def main() -> int:
         return 0
     print(f"{told.calls} calls of a tool, window {told.window:,}")
     print(
-        f"{'client':<24} {'wire':<10} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} {'markers':>8} "
-        f"{'recalled':>9} {'moves':>10} {'compactions':>12} {'seconds':>8}  sessions"
+        f"{'client':<24} {'wire':<10} {'model':<30} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} "
+        f"{'markers':>8} {'recalled':>9} {'moves':>10} {'compactions':>12} {'seconds':>8}  sessions"
     )
-    failed, outcomes = 0, list[Outcome]()
+    failed, outcomes, skipped = 0, list[Outcome](), list[str]()
     for client in CLIENTS:
         if told.names and not any(client.name.startswith(name) for name in told.names):
             continue
@@ -663,6 +726,7 @@ def main() -> int:
                 install(client)
             except (subprocess.CalledProcessError, FileNotFoundError) as e:
                 print(f"{client.name:<24} {client.wire:<10} skipped: it can't be installed here ({reason(e)})")
+                skipped.append(client.name)
                 continue
             outcome = asyncio.run(run(client, told.calls, told.window, folder))
             print(outcome.row(), flush=True)
@@ -672,11 +736,16 @@ def main() -> int:
             outcomes.append(outcome)
     able = [outcome for outcome in outcomes if outcome.recalled != "-"]
     errors, bare = sum(one.errors for one in outcomes), sum(one.bare for one in outcomes)
+    own = sum(one.client.model == OWN for one in outcomes)
     recalled = sum(one.recalled == "yes" for one in able)
-    print(f"{len(outcomes)} clients, {told.calls} calls each in a window of {told.window:,}: {errors} errors,", end=" ")
-    print(f"{bare} markers without their recall, the fact recalled by {recalled} of {len(able)} with tools")
-    print("every client held" if not failed else f"{failed} clients didn't hold")
-    return 1 if failed else 0
+    print(f"{len(outcomes)} runs, {own} with the client's own model,", end=" ")
+    print(f"{told.calls} calls each in a window of {told.window:,}: {errors} errors,", end=" ")
+    print(f"{bare} markers without their recall, the fact recalled by {recalled} of {len(able)} with tools", end="")
+    dropped = sum(one.recalled == "dropped" for one in able)
+    print(f", dropped by {dropped} themselves" if dropped else "")
+    held = f"{failed} didn't hold" if failed else "each held"
+    print(held + (f"; {len(skipped)} skipped, which can't be installed here: {', '.join(skipped)}" if skipped else ""))
+    return 1 if failed else 0 if outcomes else SKIPPED
 
 
 def reason(error: Exception) -> str:

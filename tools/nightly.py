@@ -48,6 +48,7 @@ def parts(times: int) -> list[Part]:
             "real coding agents and libraries through the gateway",
             ((PYTHON, "bench/clients.py"),),
             needs="npm",
+            skips_with=2,
         ),
         Part("live", "a real inference server with a tiny model", ((*program, "bench.live"),)),
         Part("installs", "frameworks and the site", ((PYTHON, "bench/clients.py", "--frameworks"), ("make", "docs"))),

@@ -12,6 +12,6 @@ def run(command: str) -> str:
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False).stdout
 
 
-agent = create_agent(ChatOpenAI(model="bench"), tools=[run], system_prompt="You are a careful assistant.")
+agent = create_agent(ChatOpenAI(), tools=[run], system_prompt="You are a careful assistant.")
 said = agent.invoke({"messages": [("user", sys.argv[1])]}, {"recursion_limit": 1_000})
 print(said["messages"][-1].content)

@@ -15,5 +15,5 @@ def run(command: str) -> str:
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False).stdout
 
 
-agent = Agent(name="worker", instructions="You are a careful assistant.", model="bench", tools=[run])
+agent = Agent(name="worker", instructions="You are a careful assistant.", tools=[run])
 print(Runner.run_sync(agent, sys.argv[1], max_turns=1_000).final_output)
