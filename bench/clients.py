@@ -510,14 +510,14 @@ class Outcome:
     def model(self) -> str:
         """The model that it asked for most, and whether that was its own choice."""
         asked = next((name for name, _ in self.upstream.models.most_common(1)), "none")
-        return f"{asked}, {self.client.model}"
+        return f"{asked[:17]}, {self.client.model}"
 
     def row(self) -> str:
         statistics = self.upstream.statistics
         moves = f"{len(statistics.prefix_moves)} ({self.unannounced})"
         done = "yes" if self.is_done else "no"
         return (
-            f"{self.client.name:<24} {self.client.wire:<10} {self.model:<30} {self.calls:>5} {done:>5} "
+            f"{self.client.name:<24} {self.client.wire:<10} {self.model:<40} {self.calls:>5} {done:>5} "
             f"{self.errors:>7} {sum(statistics.violations.values()):>11} {self.bare:>8} {self.recalled:>9} {moves:>10} "
             f"{self.compactions:>12} {self.seconds:>8.0f}  "
             f"{len(self.sessions)}: {', '.join(dict.fromkeys(self.sessions))[:80]}"
@@ -708,7 +708,7 @@ def main() -> int:
         return 0
     print(f"{told.calls} calls of a tool, window {told.window:,}")
     print(
-        f"{'client':<24} {'wire':<10} {'model':<30} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} "
+        f"{'client':<24} {'wire':<10} {'model':<40} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} "
         f"{'markers':>8} {'recalled':>9} {'moves':>10} {'compactions':>12} {'seconds':>8}  sessions"
     )
     failed, outcomes, skipped = 0, list[Outcome](), list[str]()
