@@ -239,4 +239,11 @@ FRESH: tuple[tuple[str, str, str], ...] = (
     ("later80", "DB_PASSWORD=\"two words 9\"", "two words 9"),
     ("later81", "password is 'blue whale 42'", "blue whale 42"),
     ("later82", "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIAbcDEF0123456789abcdEFGH\n", "MHcCAQEEIAbcDEF0123456789abcdEFGH"),
+    ("var_words", "DB_PASS='limestone copper heron'", "limestone copper heron"),
+    ("var_words2", 'export SMTP_PASSWORD="amber kettle drum"', "amber kettle drum"),
+    ("secure_string", '$s = ConvertTo-SecureString "feldspar" -AsPlainText -Force', "feldspar"),
+    ("sshpass_ansi", "sshpass -p $'basalt ridge' ssh a@b", "basalt ridge"),
+    ("wifi_code", "WIFI:S:home;T:WPA;P:gneissfold9;;", "gneissfold9"),
+    ("capital_github", f"Ghp_{'a1B2' * 9}", f"Ghp_{'a1B2' * 9}"),
+    ("capital_slack", f"Xoxb-123456789012-1234567890123-{'aB3d' * 6}", f"Xoxb-123456789012-1234567890123-{'aB3d' * 6}"),
 )  # fmt: skip

@@ -132,3 +132,13 @@ def test_recovery_codes_on_lines_of_their_own_are_found() -> None:
     codes = ("5f3a1-9c0de", "a71b2-44e0c", "08dd3-b91f7")
     shown = redact("\n".join(("Recovery codes:", *codes, "Keep them."))).text
     assert not [code for code in codes if code in shown] and shown.endswith("\nKeep them.")
+
+
+@pytest.mark.parametrize("mark", ["> ", "    12→", "-", "# "])
+def test_a_key_is_found_behind_what_stands_before_its_lines(mark: str) -> None:
+    """SEC-5, finding R11: quoted, with numbers of lines, in a diff, in a comment."""
+    lines = [f"MIIEowIBAAKCAQEA7{letter * 47}" for letter in "abcdef"]
+    whole = ("-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----")
+    key = "\n".join(mark + line for line in whole)
+    left = redact(f"Here it is:\n{key}\n", bytes(32)).text
+    assert not any(line in left for line in lines)

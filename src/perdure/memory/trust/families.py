@@ -17,23 +17,32 @@ _GLUE = "[A-Za-z]{0,16}"  # a word that somebody wrote right before or behind it
 
 def _token(name: str, source: str, words: str, body: str) -> SecretFamily:
     """A token that stands alone, between characters that can't belong to it."""
-    return SecretFamily(name, source, tuple(words.split()), f"{_LEFT}({body}){_RIGHT}")
+    return SecretFamily(name, source, _any_case(words), f"{_LEFT}(?i:({body})){_RIGHT}")
 
 
 def _marked(name: str, source: str, words: str, body: str) -> SecretFamily:
     """A token with a mark that nothing else begins with: words may be glued to it."""
-    return SecretFamily(name, source, tuple(words.split()), f"{_LEFT}{_GLUE}?({body}){_GLUE}{_RIGHT}", is_marked=True)
+    return SecretFamily(name, source, _any_case(words), f"{_LEFT}{_GLUE}?(?i:({body})){_GLUE}{_RIGHT}", is_marked=True)
+
+
+def _any_case(words: str) -> tuple[str, ...]:
+    """The words in whatever case: what begins a sentence, or is made a name, has got capitals."""
+    return tuple(f"(?i){word}" for word in words.split())
 
 
 _WIDE = "[A-Za-z0-9_-]"  # base64 for URLs
-# Line ends, also escaped ones, and what tools put at the beginning of a line: its number, a sign of a diff, a quotation's.
-_GAP = r"(?:\\+[nrt]|\s|[0-9]{1,6}(?:→|\t|\\+t|[:|] ?)|(?:\n|\\n)[+>|] ?)*"
+# Line ends, also escaped ones, and what tools, quotations and code put around a line: its number, its file, signs, quotes.
+_GAP = (
+    r"(?:(?:\n|\\n)(?:[ \t]{0,12}(?://|[+])|[A-Za-z0-9_./-]{1,100}[:-][0-9]{1,6}[:-])|\\+[nrt]|[\s>|#\"'`,;*&.\\]|%0[AaDd]|<br ?/?>|"
+    r"[0-9]{1,6}(?:→|\t|\\+t|[:|] ?)|[+] ?(?:\n|\\n))*"
+)
+_OUT = r"(?:-[ \t]*)?"  # of a line that a diff takes out
 _PEM = (
     rf"(-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{_GAP}(?:[A-Za-z-]{{3,20}}: [^\n\\]{{0,120}}{_GAP}){{0,4}}"
-    rf"(?:[A-Za-z0-9+/=]{{24,}}{_GAP})+(?:[A-Za-z0-9+/=]{{1,64}}{_GAP}){{0,2}}(?:-----END [A-Z0-9 ]{{0,48}}-----)?)"
+    rf"(?:{_OUT}[A-Za-z0-9+/=]{{24,}}{_GAP})+(?:{_OUT}[A-Za-z0-9+/=]{{1,64}}{_GAP}){{0,2}}(?:{_OUT}-----END [A-Z0-9 ]{{0,48}}-----)?)"
 )
 _PEM_END = (  # where a file was read in parts, its last
-    rf"((?:[A-Za-z0-9+/=]{{24,}}{_GAP})*(?:[A-Za-z0-9+/=]{{1,64}}{_GAP}){{1,2}}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)"
+    rf"((?:[A-Za-z0-9+/=]{{24,}}{_GAP})*(?:[A-Za-z0-9+/=]{{4,64}}{_GAP}){{1,2}}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)"
 )
 _PEM_LINES = rf"((?:[A-Za-z0-9+/]{{64,76}}(?:\\+[nr]|\r?\n){_GAP}){{2,}}(?:[A-Za-z0-9+/]{{20,76}}={{0,2}})?)"
 _AWS = (
@@ -269,6 +278,8 @@ _COMMANDS = (
 )
 _WORD = r"(?:password|passphrase|passcode|passwd|pw|kennwort|passwort|mot de passe|contraseña|senha)"
 _SAYS = r"(?:\b(?:is|was|ist|lautet|est|es|to)\b(?: now| jetzt)?:?|:|=|, type)"
+# An argument of a command: in quotes whatever it looks like.
+_ARGUMENT = r"\\?(?:\$?\"([^\"\n]{4,})\"|\$?'((?:[^'\\\n]|\\.){4,})'|[\"']?([^\s\"'|;&<>$-][^\s\"'|;&<>]{3,}))"
 _SAID = r"[\"'`“]?([^\s\"'`,;<>(){}“”\\]{6,})"
 FILES = (
     SecretFamily("npmrc", "https://docs.npmjs.com/cli/configuring-npm/npmrc", ("_auth", "_password", "npmAuth"),
@@ -284,7 +295,7 @@ FILES = (
            r"(\$(?:1|2[aby]|5|6|7|y|gy|apr1|argon2id?|argon2i)\$[A-Za-z0-9./,=+$]{20,})"),
     SecretFamily("command-password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password",
            ("sshpass", "mysql", "mariadb", "mongo", "sqlcmd", "redis-cli", "curl", "wget", "ldapsearch", "login", "smbclient", "-pass", "htpasswd"),
-           rf"(?:{'|'.join(_COMMANDS)})[\"']?([^\s\"'|;&<>$-][^\s\"'|;&<>]{{3,}})", "given"),
+           rf"(?:{'|'.join(_COMMANDS)}){_ARGUMENT}", "given"),
     SecretFamily("piped-password", "https://docs.docker.com/reference/cli/docker/login/", ("--password-stdin", "sudo"),
            r"\b(?:echo|printf)\s{1,3}(?:-n\s{1,3})?[\"']?([^\s\"'|;&<>$]{4,})[\"']?\s{0,3}\|\s{0,3}(?:[a-z ]{1,40}login[^\n|;&]{0,100}?--password-stdin|sudo\s[^\n|;&]{0,40}?-S)", "given"),
     SecretFamily("kube-key", "https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/", ("client-key-data",),
