@@ -117,16 +117,19 @@ async def _edits(folder: Path, store: MemoryStore, plan: Race, number: int, log:
         read = await store.read(name)
         base = read.text if read else ""
         line = f"- writer {number} edit {count} of {os.getpid()}\n"
-        await (anyio.sleep(chance.random() / 500) if count else _meet(folder / "acknowledged", plan.writers))
+        if count:
+            await anyio.sleep(chance.random() / 500)
+        else:
+            _meet(folder / "acknowledged", plan.writers)
         text = _with(base, line, f"- writer {number} ", is_change=chance.random() < 0.3)
         done = await store.write(SaveMemory(name=name, text=text, base=base), _stamp(), mode="auto")
         os.write(log[0], f"{done.outcome}\t{line}".encode())
 
 
-async def _meet(logs: Path, writers: int) -> None:
+def _meet(logs: Path, writers: int) -> None:
     """Wait until each writer has read once, so that their first edits race on any machine."""
     while len(list(logs.iterdir())) < writers:
-        await anyio.sleep(0.002)
+        time.sleep(0.002)
 
 
 def _with(base: str, line: str, mine: str, *, is_change: bool) -> str:
