@@ -247,6 +247,8 @@ FRESH: tuple[tuple[str, str, str], ...] = (
     ("auth_pair", 'requests.get(URL, auth=("svc-report", "bracken.Forge6"))', "bracken.Forge6"),
     ("smtp_call", 'smtp.PlainAuth("", "robot@example.com", "Medlar^Weir40", host)', "Medlar^Weir40"),
     ("jdbc_call", 'DriverManager.getConnection("jdbc:oracle:thin:@//o:1521/XE", "scott", "Plover-Crate19");', "Plover-Crate19"),
+    ("es_far", "la clave del servidor de pruebas es golondrina-4Q9z-azul", "golondrina-4Q9z-azul"),
+    ("pl_far", "hasło do vpn zmienili na Krzemien!731", "Krzemien!731"),
     ("wifi_code", "WIFI:S:home;T:WPA;P:gneissfold9;;", "gneissfold9"),
     ("capital_github", f"Ghp_{'a1B2' * 9}", f"Ghp_{'a1B2' * 9}"),
     ("capital_slack", f"Xoxb-123456789012-1234567890123-{'aB3d' * 6}", f"Xoxb-123456789012-1234567890123-{'aB3d' * 6}"),

@@ -142,13 +142,16 @@ _COPULA = r"(?:\b(?:is|was|are|ist|war|lautet|est|sera|es|era|to|é|è|e'|is nu|
 _SPOKEN_VALUE = (
     r"(?:[\"'`(]|“|«|„|「|『){0,2}([!#-&*+./0-9:;=?@A-Z^_a-z~-]{5,}[!#-&*+/0-9=@A-Z^_a-z~-]|[A-Za-z0-9!#-&*+_-]{6,})"
 )
+_SIGNED_VALUE = r"(?:[\"'`(]|“|«|„){0,2}([!#-&*+./0-9:=?@A-Z^_a-z~-]{2,40}[0-9!#$%^&*][!#-&*+./0-9:=?@A-Z^_a-z~-]{0,40}[!#-&*+/0-9=@A-Z^_a-z~-])"
 TOLD = (
     SecretFamily("told-password", _HARD_CODED,
            tuple("パスワード 暗証番号 パスフレーズ 合言葉 密码 密碼 口令 비밀번호 암호 패스워드 арол كلمة رمز الرقم पासवर्ड गुप्त סיסמ รหัสผ่าน δικ συνθη գաղտ პაროლი পাসওয়ার্ড கடவுச்சொல்".split()),
            rf"{_SCRIPTS}[^\n!-~]{{0,60}}(?:[A-Za-z][A-Za-z0-9_.@-]{{0,30}}[:=]? )?(?:[ :=/-][^\n!-~]{{0,60}}){{0,4}}{_SPOKEN_VALUE}", "spoken"),
     SecretFamily("said-password", _HARD_CODED,
            tuple("(?i)pass (?i)parol (?i)clave (?i)senha (?i)palavra (?i)wachtwoord (?i)senord (?i)adgangskode (?i)salasana (?i)haslo hasł (?i)heslo (?i)jelsz (?i)ifre (?i)lozinka (?i)slapta (?i)sandi (?i)contrase (?i)geslo (?i)kennwort (?i)mdp kh".split()),
-           rf"{_LATIN}(?:\s[^\n\"'`:=]{{0,40}}?)?(?:\s{{0,2}}(?:[:=]|：|→|->|–|—)\s{{0,3}}|\s{_COPULA}[:=]?\s{{1,2}}|\s){_SPOKEN_VALUE}", "said"),
+           # one with a digit or a sign behind a verb, however far, before any word that comes next
+           rf"{_LATIN}(?:\s[^\n\"'`:=]{{0,60}}?\s(?:{_COPULA}|na|em|auf)[:=]?\s{{1,2}}{_SIGNED_VALUE}"
+           rf"|(?:\s[^\n\"'`:=]{{0,40}}?)?(?:\s{{0,2}}(?:[:=]|：|→|->|–|—)\s{{0,3}}|\s{_COPULA}[:=]?\s{{1,2}}|\s){_SPOKEN_VALUE})", "said"),
     SecretFamily("told-secret", _WEAKNESS, ("(?i)tokens?\\s", "(?i)keys?[\\s:]", "(?i)secrets?[\\s:]", "(?i)credentials?[\\s:]", "トークン", "令牌", "密钥", "токен", "ключ"),
            rf"(?:(?i:\b(?:api|access|secret|auth|bearer|private|signing|license|licence|encryption|ssh|deploy|refresh|session|bot|webhook|service|app|client|the|my|our|your|its|this|new|old|prod|staging|master|root)[ -]?(?:api )?(?:access )?(?:tokens?|keys?|secrets?|credentials?)\b[^\n\"'`:=]{{0,40}}?(?:\bis\b|\bare\b|:|=)\s{{1,3}})|(?:トークン|令牌|密钥|токен|ключ|clé|clave|Schlüssel|jeton)[^\n!-~]{{0,40}}(?:[ :=-][^\n!-~]{{0,20}}){{0,3}}){_SPOKEN_VALUE}", "mixed"),
     SecretFamily("told-login", _HARD_CODED, ("(?i)creds?\\s", "(?i)credentials?[\\s:]", "(?i)logins?:", "(?i)login\\s", "(?i)log in", "(?i)account[\\s:]", "(?i)sign in", "(?i)zugang", "(?i)identifiants"),
