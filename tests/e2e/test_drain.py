@@ -216,7 +216,7 @@ def test_gateways_are_rolled_one_after_another_under_load(tmp_path: Path, postgr
                 over.set()
         done = [one.result() for one in working]
         assert all(failures == [] and turns > 5 for turns, failures in done), done
-        store_status = [one for url in urls for one in status(url)]
+        store_status = [one for url, home in zip(urls, homes, strict=True) for one in status(url, home)]
         assert len({one["session"] for one in store_status}) == 4, "a conversation has one session, wherever it went"
         known = max(one["messages"] for one in store_status)
         assert known >= 2 * min(turns for turns, _ in done)
@@ -237,7 +237,7 @@ def test_a_session_goes_on_elsewhere_while_its_gateway_drains(tmp_path: Path, po
         ) as (other, _),
     ):
         assert ask(gate, messages).split() == LONG_ANSWER.split()
-        (before,) = status(gate)
+        (before,) = status(gate, tmp_path / "home")
         client = threading.Thread(target=streamed, args=(gate, said, begun))
         client.start()
         assert begun.wait(60)
@@ -245,7 +245,7 @@ def test_a_session_goes_on_elsewhere_while_its_gateway_drains(tmp_path: Path, po
         assert wait_for(lambda: get(gate, "/readyz")[0] == 503)
         assert ask(other, messages) == "yes"
         assert process.poll() is None, "it is still at the other answer"
-        (after,) = status(other)
+        (after,) = status(other, tmp_path / "other")
         assert after["session"] == before["session"] and after["messages"] == before["messages"] + 2
         client.join()
         assert said[-1] == "end_turn" and process.wait(60) == 0

@@ -100,6 +100,7 @@ class Appends:
                 for other in group[1:]:
                     if not other.turn.done():
                         other.turn.set_result([])
+                group.clear()  # the first holds it by its turn: a cycle, in which the lines would stay
                 queue.go_on()
                 if not queue.at_work:
                     self._queues.pop(tenant, None)
