@@ -10,7 +10,7 @@ The model behind the gateway is the fake one, with every rule of the real API on
 prints a long file, once for each file, until there are none left. Then it recalls a line of an early file.
 Printed for each client: the model that it asked for, calls it was answered, errors it saw, violations upstream, markers
 without their recall (requests that say "recall with id" to a model without the tool; one without any tool may be told
-what else to do), whether the line came back ("dropped": the client's own compaction left it out), moves of the prefix
+what else to do), whether the line came back, moves of the prefix
 (and how many of them nobody had announced), compactions, and what `perdure sessions --gateway` shows.
 """
 
@@ -178,7 +178,7 @@ class RealClient:
     python: str = sys.executable  # for packages of PyPI
     beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
     ending: str | None = None  # the command that ends a task; None: an answer without a call does
-    returns_reasoning: bool = True  # Responses; whoever doesn't is refused by the API, with or without us
+    returns_reasoning: bool = True  # Responses; where the client doesn't, the model doesn't think
     model: str = OWN  # whose choice the model is
     cache: Path = CACHE  # where it is installed
 
@@ -367,7 +367,6 @@ CLIENTS = [
 ]  # fmt: skip
 
 WITHOUT_TOOLS = ("aider", "aider, pinned")  # it runs what its user types
-COMPACT_THEMSELVES = ("cline", "cline, pinned")  # into a history that is new to us, whose recall has nothing before it
 
 # Frameworks whose adapters are tested in environments of their own: they are large, or pin what others need newer.
 FRAMEWORKS = [
@@ -490,19 +489,15 @@ class Outcome:
 
     @property
     def recalled(self) -> str:
-        """Whether the fact came back and the client says it; "-" for a client without tools, "dropped" where the
-        client has compacted its history itself since."""
+        """Whether the fact came back and the client says it; "-" for a client without tools."""
         if not self.upstream.asked and self.client.name in WITHOUT_TOOLS:
             return "-"
-        if any(fact in self.said for fact in self.upstream.facts):
-            return "yes"
-        has_begun_anew = self.client.name in COMPACT_THEMSELVES and len(self.sessions) > len(self.upstream.made)
-        return "dropped" if has_begun_anew else "no"
+        return "yes" if any(fact in self.said for fact in self.upstream.facts) else "no"
 
     @property
     def is_held(self) -> bool:
         """Whether the client came to its end, nobody saw an error, no prefix moved unannounced, no marker was left
-        without its recall, and the fact came back unless the client dropped it itself."""
+        without its recall, and the fact came back."""
         is_wrong = self.errors or self.upstream.statistics.violations or self.unannounced or self.bare
         return self.is_done and not is_wrong and self.recalled != "no"
 
@@ -740,9 +735,7 @@ def main() -> int:
     recalled = sum(one.recalled == "yes" for one in able)
     print(f"{len(outcomes)} runs, {own} with the client's own model,", end=" ")
     print(f"{told.calls} calls each in a window of {told.window:,}: {errors} errors,", end=" ")
-    print(f"{bare} markers without their recall, the fact recalled by {recalled} of {len(able)} with tools", end="")
-    dropped = sum(one.recalled == "dropped" for one in able)
-    print(f", dropped by {dropped} themselves" if dropped else "")
+    print(f"{bare} markers without their recall, the fact recalled by {recalled} of {len(able)} with tools")
     held = f"{failed} didn't hold" if failed else "each held"
     print(held + (f"; {len(skipped)} skipped, which can't be installed here: {', '.join(skipped)}" if skipped else ""))
     return 1 if failed else 0 if outcomes else SKIPPED
