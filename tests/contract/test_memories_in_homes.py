@@ -237,7 +237,6 @@ async def first_of(stores: list[StoredMemories]) -> None:
         await stores[0].write(SaveMemory(name=name, text=text), BY, mode="auto")
 
 
-@pytest.mark.nightly
 def test_a_connection_that_is_cut_anywhere_in_a_batch_leaves_all_of_it_or_nothing(
     postgres: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

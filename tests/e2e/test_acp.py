@@ -547,7 +547,6 @@ def test_a_request_that_misfits_is_answered_in_a_line(folder: Path, env: dict[st
         assert one.process.wait(20) == 0 and one.stderr.read() == b""
 
 
-@pytest.mark.nightly
 def test_a_question_shows_what_would_run(folder: Path, env: dict[str, str]) -> None:
     """ACP-1, SEC-1: nothing in a command reorders or hides what the person reads of it."""
     command = "rm -rf x #\u202e sl\u200b\x1b[8m"

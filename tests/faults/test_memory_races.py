@@ -42,7 +42,7 @@ def test_inserts_of_many_processes_are_all_there(tmp_path: Path) -> None:
     """REL-7: 8 writers into one file, none is a conflict. `bench/memory.py` runs it with 100 inserts of each."""
     done = race(tmp_path, quick, Race(writers=8, edits=15, files=1))
     assert (done.acknowledged, done.lost, done.partial) == (120, [], [])
-    assert done.merged + done.conflicts >= 7  # all have read the same before the first of them writes
+    assert done.merged >= 7  # all have read the same before the first of them writes
 
 
 class Failing(OsCalls):

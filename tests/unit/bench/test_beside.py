@@ -14,7 +14,7 @@ from tests.unit.bench.test_fidelity import talk
 
 from perdure.lab.bench.beside import BesideAxis, compare
 
-pytestmark = [pytest.mark.unit, pytest.mark.nightly]  # a benchmark of ours: nobody is harmed before the night
+pytestmark = pytest.mark.unit
 
 AT = 80  # the message behind which the talk is compacted
 SUMMARY = "The user wants helper_25_fn and its family tidied; parse_row is done. Next: look at helper_39_fn again."

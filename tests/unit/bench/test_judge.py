@@ -52,7 +52,7 @@ from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, ResponseId, Usage
 from perdure.wiring import command_session
 
-pytestmark = [pytest.mark.unit, pytest.mark.nightly]  # a benchmark of ours: nobody is harmed before the night
+pytestmark = pytest.mark.unit
 
 LINES = [f"we gave the {word} branch to parse_{word}_rows in the end" for word in ("left", "right", "upper", "lower")]
 VIEW = "\n".join((*LINES, "and nothing else was said of rows or branches"))
